@@ -1,0 +1,50 @@
+"""What makes a space that of a goal environment, and the errors that say what to do if it is not."""
+
+import numpy as np
+from gymnasium import spaces
+
+GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
+
+
+def check_goal_space(space: spaces.Space) -> None:
+    """
+    Raise an error unless the observation space is that of a goal environment.
+
+    :param space: The observation space
+    """
+    if not isinstance(space, spaces.Dict):
+        raise ValueError(
+            f"C-learning needs a goal environment, whose observations are a Dict with the keys {GOAL_KEYS}, but this one has "
+            f"{space}. Wrap an ordinary environment: `env = sb3_clearning.envs.GoalFromObservation(env, crop=...)`."
+        )
+    missing = [key for key in GOAL_KEYS if key not in space.spaces]
+    if missing:
+        raise ValueError(
+            f"C-learning needs a goal environment: the Dict observation lacks {missing}. It has {list(space.spaces)}. "
+            "Add them, or wrap an environment with a Box observation in `sb3_clearning.envs.GoalFromObservation`."
+        )
+    achieved, desired = space["achieved_goal"], space["desired_goal"]
+    same_kind = np.issubdtype(achieved.dtype, np.floating) == np.issubdtype(desired.dtype, np.floating)
+    if achieved.shape != desired.shape or type(achieved) is not type(desired) or not same_kind:
+        raise ValueError(
+            f"The goal spaces do not match: achieved_goal is {achieved} and desired_goal is {desired}. A goal is a state that "
+            "can be achieved, so both need the same shape and kind of values."
+        )
+
+
+def check_action_space(space: spaces.Space) -> None:
+    """
+    Raise an error unless the action space is a bounded Box.
+
+    :param space: The action space
+    """
+    if not isinstance(space, spaces.Box):
+        raise ValueError(
+            f"CLearning, like TD3, needs continuous actions: a Box action space, not {space}. For discrete actions wrap the "
+            "environment so that it takes a Box."
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise ValueError(
+            f"CLearning needs a bounded action space, but this one is {space}. Give it finite bounds, for example with "
+            "`gymnasium.wrappers.RescaleAction`."
+        )

@@ -1,0 +1,202 @@
+r"""
+The paper's equations as pure functions on logits.
+
+A classifier :math:`C(F=1 \mid s, a, g)` says whether ``g`` is a future state of ``(s, a)`` or a random one. All functions take
+its logits, so that :math:`\log C(F=1) = \mathrm{logsigmoid}(\mathrm{logit})`,
+:math:`\log C(F=0) = \mathrm{logsigmoid}(-\mathrm{logit})` and :math:`C(F=1) / C(F=0) = e^{\mathrm{logit}}` never meet a
+``0/0`` or a ``log 0``.
+
+Logits have the shape ``(batch,)``, or ``(n_critics, batch)`` for several classifiers, whose losses are summed. Importance weights
+have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
+"""
+
+import torch as th
+from torch.nn import functional as F
+
+
+def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tensor:
+    r"""
+    Eq. "iw": :math:`w(s', a', g) = C(F=1 \mid s', a', g) / C(F=0 \mid s', a', g) = e^{\mathrm{logit}}`, within [0, clip].
+
+    :param logits: The classifier's logits at the next state and action, of any shape
+    :param clip: The largest weight. The paper suggests :math:`1 / (1 - \gamma)`
+    :return: The weights, detached, of the same shape
+    """
+    # The exponential of the clipped logit, not the clip of the exponential: a logit of 100 gives `clip`, not inf.
+    limit = th.as_tensor(clip, dtype=logits.dtype, device=logits.device).log()
+    return th.minimum(logits.detach(), limit).exp()
+
+
+def _positive(logits: th.Tensor) -> th.Tensor:
+    """:return: -log C(F=1), elementwise"""
+    return F.softplus(-logits)
+
+
+def _negative(logits: th.Tensor) -> th.Tensor:
+    """:return: -log C(F=0), elementwise"""
+    return F.softplus(logits)
+
+
+def _batch_mean(values: th.Tensor) -> th.Tensor:
+    """:return: the mean over the batch, summed over classifiers"""
+    return values.mean(dim=-1).sum()
+
+
+def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
+    r"""
+    Monte Carlo C-learning, Eq. "objective", negated:
+    :math:`-E[\log C(F=1 \mid s, a, s_{t+}^{(1)}) + \log C(F=0 \mid s, a, s_{t+}^{(0)})]`.
+
+    :param future_logits: Logits for goals from the future of the same trajectory
+    :param random_logits: Logits for goals from the marginal
+    :return: The loss, a scalar
+    """
+    return _batch_mean(_positive(future_logits)) + _batch_mean(_negative(random_logits))
+
+
+def td_loss(next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float) -> th.Tensor:
+    r"""
+    Temporal-difference C-learning, Eq. "objective-3" (and "objective4" where the next action depends on the goal), negated:
+    :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g) + \log C(F=0 \mid s, a, g)]`.
+
+    :param next_logits: Logits for goals that are the next state
+    :param random_logits: Logits for goals from the marginal
+    :param w: Importance weights of the same random goals at the next state and action
+    :param gamma: The discount factor
+    :return: The loss, a scalar
+    """
+    next_term = (1 - gamma) * _batch_mean(_positive(next_logits))
+    return next_term + _batch_mean(gamma * w.detach() * _positive(random_logits) + _negative(random_logits))
+
+
+def mixed_loss(
+    next_logits: th.Tensor,
+    future_logits: th.Tensor,
+    random_logits: th.Tensor,
+    w: th.Tensor,
+    gamma: float,
+    lambda_: float,
+) -> th.Tensor:
+    r"""
+    The appendix's mixture of TD and Monte Carlo C-learning: :math:`\lambda\,\mathrm{td} + (1 - \lambda)\,\mathrm{mc}`.
+
+    :param next_logits: Logits for goals that are the next state
+    :param future_logits: Logits for goals from the future of the same trajectory
+    :param random_logits: Logits for goals from the marginal
+    :param w: Importance weights of the same random goals at the next state and action
+    :param gamma: The discount factor
+    :param lambda_: The weight of TD against Monte Carlo
+    :return: The loss, a scalar
+    """
+    return lambda_ * td_loss(next_logits, random_logits, w, gamma) + (1 - lambda_) * mc_loss(future_logits, random_logits)
+
+
+def random_label_and_weight(w: th.Tensor, gamma: float, lambda_: float = 1.0) -> tuple[th.Tensor, th.Tensor]:
+    r"""
+    The appendix's table, row "Random states": the two terms of a random goal as one cross entropy with the label
+    :math:`y = \lambda \gamma w / (1 + \lambda \gamma w)` and the weight :math:`1 + \lambda \gamma w`.
+
+    :param w: Importance weights
+    :param gamma: The discount factor
+    :param lambda_: The weight of TD against Monte Carlo
+    :return: Labels and weights, each of the shape of ``w``
+    """
+    discounted = lambda_ * gamma * w.detach()
+    weight = 1 + discounted
+    return discounted / weight, weight
+
+
+def cross_entropy(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
+    r"""
+    Weighted cross entropy :math:`-\mathrm{weight}\,[y \log C(F=1) + (1 - y) \log C(F=0)]`, elementwise.
+
+    :param logits: ``(batch,)`` or ``(n_critics, batch)``
+    :param labels: ``(batch,)``
+    :param weights: ``(batch,)``
+    :return: The losses, of the shape of ``logits``
+    """
+    # softplus(x) - y x = y softplus(-x) + (1 - y) softplus(x)
+    return weights * (F.softplus(logits) - labels * logits)
+
+
+def squared_error(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
+    r"""
+    The appendix on the MSE loss: :math:`\mathrm{weight}\,(C(F=1) - y)^2`, elementwise. The square is completed with the weight
+    :math:`1 + \gamma w` (the paper has :math:`\gamma w`, which does not follow), so that labels and weights are the same as for the
+    cross entropy and so is the fixed point.
+
+    :param logits: ``(batch,)`` or ``(n_critics, batch)``
+    :param labels: ``(batch,)``
+    :param weights: ``(batch,)``
+    :return: The losses, of the shape of ``logits``
+    """
+    return weights * (logits.sigmoid() - labels).square()
+
+
+#: How a classifier's prediction is compared with its label.
+ELEMENTWISE_LOSSES = {"bce": cross_entropy, "mse": squared_error}
+
+
+def mc_cross_entropy(future_logits: th.Tensor, random_logits: th.Tensor, form: str = "bce") -> th.Tensor:
+    """
+    Monte Carlo C-learning as a labelled loss: futures have the label 1, random goals 0. As "bce" it equals :func:`mc_loss`.
+
+    :param future_logits: Logits for goals from the future of the same trajectory
+    :param random_logits: Logits for goals from the marginal
+    :param form: "bce" or "mse"
+    :return: The loss, a scalar
+    """
+    loss, one = ELEMENTWISE_LOSSES[form], future_logits.new_ones(())
+    return _batch_mean(loss(future_logits, one, one)) + _batch_mean(loss(random_logits, 0 * one, one))
+
+
+def td_cross_entropy(
+    next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float, form: str = "bce"
+) -> th.Tensor:
+    r"""
+    TD C-learning as a labelled loss, Eq. "classifier-loss": next states have the label 1 and the weight :math:`1 - \gamma`, random goals the
+    label :math:`\gamma w / (1 + \gamma w)` and the weight :math:`1 + \gamma w`. As "bce" it equals :func:`td_loss`.
+
+    :param next_logits: Logits for goals that are the next state
+    :param random_logits: Logits for goals from the marginal
+    :param w: Importance weights of the same random goals at the next state and action
+    :param gamma: The discount factor
+    :param form: "bce" or "mse"
+    :return: The loss, a scalar
+    """
+    loss, one = ELEMENTWISE_LOSSES[form], next_logits.new_ones(())
+    label, weight = random_label_and_weight(w, gamma)
+    return _batch_mean(loss(next_logits, one, (1 - gamma) * one)) + _batch_mean(loss(random_logits, label, weight))
+
+
+def mixed_cross_entropy(
+    next_logits: th.Tensor,
+    future_logits: th.Tensor,
+    random_logits: th.Tensor,
+    w: th.Tensor,
+    gamma: float,
+    lambda_: float,
+    form: str = "bce",
+) -> th.Tensor:
+    r"""
+    The mixture as a labelled loss, the table of the appendix on mixing. There the shares of the batch,
+    :math:`\lambda/2, (1-\lambda)/2, 1/2`, carry the factors :math:`\lambda` and :math:`1 - \lambda`; here each kind of goal has its own mean, so that
+    they are written out and shares that do not divide the batch make no difference. As "bce" it equals :func:`mixed_loss`.
+
+    :param next_logits: Logits for goals that are the next state (may be empty if ``lambda_`` is 0)
+    :param future_logits: Logits for goals from the future of the same trajectory (may be empty if ``lambda_`` is 1)
+    :param random_logits: Logits for goals from the marginal
+    :param w: Importance weights of the same random goals at the next state and action
+    :param gamma: The discount factor
+    :param lambda_: The weight of TD against Monte Carlo
+    :param form: "bce" or "mse"
+    :return: The loss, a scalar
+    """
+    loss, one = ELEMENTWISE_LOSSES[form], random_logits.new_ones(())
+    label, weight = random_label_and_weight(w, gamma, lambda_)
+    total = _batch_mean(loss(random_logits, label, weight))
+    if lambda_ > 0:
+        total = total + _batch_mean(loss(next_logits, one, lambda_ * (1 - gamma) * one))
+    if lambda_ < 1:
+        total = total + _batch_mean(loss(future_logits, one, (1 - lambda_) * one))
+    return total

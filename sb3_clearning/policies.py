@@ -1,0 +1,182 @@
+"""The classifier critic and the policy that holds it together with the actor."""
+
+import math
+from typing import Any
+
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.policies import BaseModel
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from stable_baselines3.sac.policies import Actor as GaussianActor
+from stable_baselines3.td3.policies import Actor, TD3Policy
+from torch import nn
+
+
+class BatchedLinear(nn.Module):
+    """
+    ``n`` linear layers as one batched product, each initialised like ``nn.Linear``.
+
+    :param n: Number of layers
+    :param in_features: Size of an input
+    :param out_features: Size of an output
+    """
+
+    def __init__(self, n: int, in_features: int, out_features: int):
+        super().__init__()
+        bound = 1 / math.sqrt(in_features) if in_features > 0 else 0.0
+        self.weight = nn.Parameter(th.empty(n, in_features, out_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(th.empty(n, 1, out_features).uniform_(-bound, bound))
+
+    def forward(self, inputs: th.Tensor) -> th.Tensor:
+        """
+        :param inputs: ``(n, batch, in_features)``
+        :return: ``(n, batch, out_features)``
+        """
+        return th.baddbmm(self.bias, inputs, self.weight)
+
+
+class ClassifierCritic(BaseModel):
+    """
+    Classifiers C(F=1 | s, a, g) of future against random goals, as logits. The goal is the observation's ``desired_goal``.
+
+    :param observation_space: Observation space
+    :param action_space: Action space
+    :param net_arch: Sizes of the hidden layers
+    :param features_extractor: Network to extract features
+    :param features_dim: Number of features
+    :param activation_fn: Activation function
+    :param normalize_images: Whether to divide images by 255
+    :param n_critics: Number of classifiers
+    :param share_features_extractor: Whether the features extractor is the actor's (then it learns from the actor's loss only)
+    """
+
+    features_extractor: BaseFeaturesExtractor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Box,
+        net_arch: list[int],
+        features_extractor: BaseFeaturesExtractor,
+        features_dim: int,
+        activation_fn: type[nn.Module] = nn.ReLU,
+        normalize_images: bool = True,
+        n_critics: int = 2,
+        share_features_extractor: bool = True,
+    ):
+        super().__init__(
+            observation_space,
+            action_space,
+            features_extractor=features_extractor,
+            normalize_images=normalize_images,
+        )
+        self.share_features_extractor = share_features_extractor
+        self.n_critics = n_critics
+        sizes = [features_dim + get_action_dim(self.action_space), *net_arch]
+        layers: list[nn.Module] = []
+        for size, next_size in zip(sizes[:-1], sizes[1:], strict=True):
+            layers += [BatchedLinear(n_critics, size, next_size), activation_fn()]
+        self.classifiers = nn.Sequential(*layers, BatchedLinear(n_critics, sizes[-1], 1))
+
+    def forward(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
+        """
+        :param obs: Observations with their goals
+        :param actions: ``(batch, action_dim)``
+        :return: The logits, ``(n_critics, batch)``
+        """
+        # Like SB3's critics: shared features learn from the actor's loss only.
+        with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
+            features = self.extract_features(obs, self.features_extractor)
+        return self.logits(th.cat([features, actions], dim=1))
+
+    def logits(self, inputs: th.Tensor) -> th.Tensor:
+        """
+        :param inputs: Features and actions, ``(batch, features_dim + action_dim)``
+        :return: The logits, ``(n_critics, batch)``
+        """
+        return self.classifiers(inputs.expand(self.n_critics, *inputs.shape)).squeeze(-1)
+
+
+class CLearningPolicy(TD3Policy):
+    """
+    Policy class (actor, classifiers and their targets) for C-learning, for goal environments (``MultiInputPolicy``).
+
+    :param observation_space: Observation space
+    :param action_space: Action space
+    :param lr_schedule: Learning rate schedule (could be constant)
+    :param net_arch: The sizes of the hidden layers of actor and classifiers, or a dict with ``pi`` and ``qf``
+    :param activation_fn: Activation function
+    :param features_extractor_class: Features extractor to use
+    :param features_extractor_kwargs: Keyword arguments to pass to the features extractor
+    :param normalize_images: Whether to divide images by 255
+    :param optimizer_class: The optimizer to use, Adam by default (with its fused kernel)
+    :param optimizer_kwargs: Additional keyword arguments, excluding the learning rate, to pass to the optimizer
+    :param n_critics: Number of classifiers
+    :param share_features_extractor: Whether actor and classifiers share the features extractor
+    :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one
+    """
+
+    critic: ClassifierCritic  # type: ignore[assignment]
+    critic_target: ClassifierCritic  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Box,
+        lr_schedule: Schedule,
+        net_arch: list[int] | dict[str, list[int]] | None = None,
+        activation_fn: type[nn.Module] = nn.ReLU,
+        features_extractor_class: type[BaseFeaturesExtractor] = CombinedExtractor,
+        features_extractor_kwargs: dict[str, Any] | None = None,
+        normalize_images: bool = True,
+        optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        n_critics: int = 2,
+        share_features_extractor: bool = False,
+        stochastic_actor: bool = False,
+    ):
+        if n_critics < 1:
+            raise ValueError(f"`n_critics` must be at least 1, not {n_critics}.")
+        if optimizer_kwargs is None and optimizer_class in (th.optim.Adam, th.optim.AdamW):
+            # One kernel for all parameters: three times the speed of the default on a CPU.
+            optimizer_kwargs = {"fused": True}
+        self.stochastic_actor = stochastic_actor
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            [256, 256] if net_arch is None else net_arch,
+            activation_fn,
+            features_extractor_class,
+            features_extractor_kwargs,
+            normalize_images,
+            optimizer_class,
+            optimizer_kwargs,
+            n_critics,
+            share_features_extractor,
+        )
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {**super()._get_constructor_parameters(), "stochastic_actor": self.stochastic_actor}
+
+    def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
+        """
+        :param features_extractor: The features extractor, or None for one of its own
+        :return: A new actor
+        """
+        actor_class = GaussianActor if self.stochastic_actor else Actor
+        return actor_class(**self._update_features_extractor(self.actor_kwargs, features_extractor)).to(self.device)
+
+    def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> ClassifierCritic:  # type: ignore[override]
+        """
+        :param features_extractor: The features extractor, or None for one of its own
+        :return: New classifiers
+        """
+        return ClassifierCritic(**self._update_features_extractor(self.critic_kwargs, features_extractor)).to(self.device)
+
+    def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
+        if self.stochastic_actor:
+            return self.actor(observation, deterministic=deterministic)
+        return self.actor(observation)
