@@ -54,6 +54,10 @@ class DistanceTracker:
         """Forget the episodes that go on: the environments were reset."""
         self._steps[:] = 0
 
+    def starting(self) -> bool:
+        """:return: Whether the next step is the first of an episode in some environment, so that its ``before`` is read"""
+        return bool((self._steps == 0).any())
+
     def step(self, before: np.ndarray, after: np.ndarray, dones: np.ndarray) -> None:
         """
         :param before: The distances before the step, ``(n_envs,)``; read at an episode's first step

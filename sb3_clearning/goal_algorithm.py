@@ -1,0 +1,376 @@
+"""What C-learning and the Q-learning baselines share: a TD3 for goal environments that reads no reward."""
+
+import io
+import pathlib
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch as th
+from stable_baselines3 import TD3
+from stable_baselines3.common.base_class import maybe_make_env
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.save_util import load_from_pkl
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
+
+from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.distances import DistanceTracker, goal_distance
+from sb3_clearning.goal_spaces import check_action_space, check_goal_space
+from sb3_clearning.metrics import TensorMeans
+from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
+from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
+
+SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
+
+#: Transitions that are sampled at once at the most, if several gradient steps follow each other.
+SAMPLE_AHEAD = 8192
+
+
+class OfflineProgressBar(ProgressBarCallback):
+    """A progress bar over gradient steps."""
+
+    def _on_step(self) -> bool:
+        self.pbar.update(1)
+        return True
+
+
+class GoalAlgorithm(TD3):
+    """
+    A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its logs and
+    training on offline data. Subclasses say how the goals are relabelled and what an update is.
+
+    :param policy: The policy model to use ("MultiInputPolicy")
+    :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
+    :param action_noise: The noise added to actions: "auto" (Gaussian, none for a stochastic actor), "gaussian", "pink", None,
+        or an ActionNoise
+    :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
+    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally correlated)
+    :param td3_arguments: TD3's other arguments
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MultiInputPolicy": CLearningPolicy}
+    policy: CLearningPolicy
+    critic: ClassifierCritic  # type: ignore[assignment]
+    critic_target: ClassifierCritic  # type: ignore[assignment]
+    replay_buffer: GoalReplayBuffer  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        policy: str | type[CLearningPolicy],
+        env: GymEnv | str | None,
+        action_noise: ActionNoise | str | None = "auto",
+        noise_std: float = 0.1,
+        warmup_noise: str = "uniform",
+        _init_setup_model: bool = True,
+        **td3_arguments: Any,
+    ):
+        if env is not None:  # load() passes None
+            env = maybe_make_env(env, td3_arguments.get("verbose", 0))
+            # Before SB3's own checks: these errors say what to do.
+            check_goal_space(env.observation_space)
+            check_action_space(env.action_space)
+        super().__init__(policy, env, _init_setup_model=False, **td3_arguments)  # type: ignore[arg-type]
+        self.action_noise = action_noise  # type: ignore[assignment]
+        self.noise_std = noise_std
+        self.warmup_noise = warmup_noise
+        # States are stored once in any case, and SB3 would look for arrays that this buffer does not have.
+        self.optimize_memory_usage = False
+        if _init_setup_model:
+            self._setup_model()
+
+    def _check_arguments(self) -> None:
+        """Raise an error for arguments that cannot work, at construction or after loading."""
+        if self.n_steps > 1:
+            raise ValueError(
+                f"`n_steps` must be 1, not {self.n_steps}: C-learning has no n-step returns. To use longer trajectories, mix in "
+                "Monte Carlo goals with `lambda_` below 1."
+            )
+        if not 0 <= self.gamma < 1:
+            raise ValueError(f"`gamma` must be at least 0 and below 1, not {self.gamma}.")
+        if self.replay_buffer_class is None:
+            self.replay_buffer_class = GoalReplayBuffer
+        if not issubclass(self.replay_buffer_class, GoalReplayBuffer):
+            raise ValueError(
+                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {self.replay_buffer_class.__name__}: goals "
+                "are relabelled without rewards. Leave the argument out."
+            )
+        if self.warmup_noise not in ("uniform", "pink"):
+            raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
+        if self.policy_delay < 1:
+            raise ValueError(f"`policy_delay` must be at least 1, not {self.policy_delay}.")
+        if self.batch_size < 2:
+            raise ValueError(f"`batch_size` must be at least 2 (a positive and a random goal), not {self.batch_size}.")
+
+    def _setup_model(self) -> None:
+        self._check_arguments()
+        super()._setup_model()
+        self._resolve_action_noise()
+        self._warmup = PinkUniformActions(self.n_envs, self.replay_buffer.action_dim)
+        self._metrics = TensorMeans()
+        self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
+        self._critic_parameters = list(self.critic.parameters())
+        self._actor_parameters = list(self.actor.parameters())
+        self._target_parameters = [*self.critic_target.parameters(), *self.actor_target.parameters()]
+
+    def _resolve_action_noise(self) -> None:
+        """Make the named noise. After loading it is an object already."""
+        name = self.action_noise
+        if name is None or isinstance(name, ActionNoise):
+            return
+        if name == "auto":
+            name = None if self.policy.stochastic_actor else "gaussian"  # type: ignore[assignment]
+        std = self.noise_std * np.ones(self.replay_buffer.action_dim)
+        if name is None:
+            self.action_noise = None
+        elif name == "gaussian":
+            self.action_noise = NormalActionNoise(np.zeros_like(std), std)
+        elif name == "pink":
+            self.action_noise = PinkActionNoise(std)
+        else:
+            raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
+
+    # -- collecting ------------------------------------------------------------------------------------------------------------
+
+    def _setup_learn(self, total_timesteps: int, callback: MaybeCallback = None, reset_num_timesteps: bool = True, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:  # type: ignore[override]  # fmt: skip
+        if reset_num_timesteps or self._last_obs is None:  # the environments are about to be reset
+            self.replay_buffer.truncate_last_trajectory()
+            self._distances.restart()
+        result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
+        self._check_finite(self._last_obs)  # type: ignore[arg-type]
+        return result
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if self.num_timesteps < learning_starts:
+            # Random actions fill the whole range already: no noise on top.
+            if self.warmup_noise == "pink":
+                scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
+                return self.policy.unscale_action(scaled), scaled
+            action_noise = None
+        action, buffer_action = super()._sample_action(learning_starts, action_noise, n_envs)
+        if not np.isfinite(buffer_action).all():
+            raise ValueError(
+                "The actor returned an action that is not finite: training has diverged. The last checkpoint is untouched; go on from it "
+                "with a lower `learning_rate` or `w_clip`."
+            )
+        return action, buffer_action
+
+    @staticmethod
+    def _check_finite(obs: dict[str, np.ndarray]) -> None:
+        for key, value in obs.items():
+            if not np.isfinite(value).all():
+                raise ValueError(
+                    f'The environment returned NaN or inf in the observation\'s key "{key}". Training stops before it reaches the replay '
+                    "buffer or the networks; the last checkpoint is untouched. Mend the environment, or end its episode earlier."
+                )
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: np.ndarray,
+        new_obs: np.ndarray | dict[str, np.ndarray],
+        reward: np.ndarray,
+        dones: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """
+        Store a step of every environment: scaled actions and observations that are not normalized.
+
+        :param replay_buffer: The replay buffer
+        :param buffer_action: The actions within [-1, 1]
+        :param new_obs: The next observations, or the first of the next episode where ``dones``
+        :param reward: Not read
+        :param dones: Whether the episode ended
+        :param infos: For the final observations and the kind of ending
+        """
+        normalize = self._vec_normalize_env
+        obs = self._last_obs if normalize is None else self._last_original_obs
+        next_obs = new_obs if normalize is None else normalize.get_original_obs()
+        assert isinstance(obs, dict) and isinstance(next_obs, dict)
+        self._check_finite(next_obs)
+        first_obs = next_obs
+        if dones.any():
+            next_obs = {key: value.copy() for key, value in next_obs.items()}
+            for env in np.flatnonzero(dones):
+                final = infos[env].get("terminal_observation")
+                if final is not None:
+                    self._check_finite(final)
+                    final = final if normalize is None else normalize.unnormalize_obs(final)
+                    for key in next_obs:
+                        next_obs[key][env] = final[key]
+            self._warmup.reset(np.flatnonzero(dones).tolist())
+
+        after = goal_distance(next_obs["achieved_goal"], obs["desired_goal"])
+        before = goal_distance(obs["achieved_goal"], obs["desired_goal"]) if self._distances.starting() else after
+        self._distances.step(before, after, dones)
+        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
+
+        self._last_obs = new_obs  # type: ignore[assignment]
+        if normalize is not None:
+            self._last_original_obs = first_obs
+
+    def dump_logs(self) -> None:
+        """Write the distances to the goal, the training metrics and SB3's own log values."""
+        for name, mean in self._distances.means().items():
+            self.logger.record(f"rollout/distance_{name}", mean)
+        self._metrics.record(self.logger)
+        super().dump_logs()
+
+    # -- training --------------------------------------------------------------------------------------------------------------
+
+    def relabelling(self) -> dict[str, float]:
+        """:return: For each kind of goal its share of a batch"""
+        raise NotImplementedError()
+
+    def _update(self, batch: GoalBatch) -> None:
+        """One gradient step on a batch."""
+        raise NotImplementedError()
+
+    def train(self, gradient_steps: int, batch_size: int = 256) -> None:
+        """
+        Sample the replay buffer and do the updates.
+
+        :param gradient_steps: Number of updates
+        :param batch_size: Size of each batch
+        """
+        self.policy.set_training_mode(True)
+        self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
+        ahead = max(SAMPLE_AHEAD // batch_size, 1)
+        for done in range(0, gradient_steps, ahead):
+            batches = self.replay_buffer.sample_goals(
+                batch_size,
+                self.relabelling(),
+                gamma=self.gamma,
+                absorbing=self._absorbing(),
+                env=self._vec_normalize_env,
+                n_batches=min(ahead, gradient_steps - done),
+            )
+            for batch in batches:
+                self._n_updates += 1
+                self._update(batch)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def _absorbing(self) -> bool:
+        return False
+
+    def _update_targets(self) -> None:
+        """Polyak averaging of all targets, in one kernel."""
+        with th.no_grad():
+            th._foreach_lerp_(self._target_parameters, [*self._critic_parameters, *self._actor_parameters], self.tau)
+            # Running statistics are copied, see SB3's issue 996
+            for target, source in (
+                (self.critic_batch_norm_stats_target, self.critic_batch_norm_stats),
+                (self.actor_batch_norm_stats_target, self.actor_batch_norm_stats),
+            ):
+                if target:
+                    th._foreach_copy_(target, source)
+
+    def learn(
+        self: SelfGoalAlgorithm,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfGoalAlgorithm:
+        """
+        Collect experience in the environment and learn from it.
+
+        :param total_timesteps: The number of environment steps
+        :param callback: Callback(s) called at every step
+        :param log_interval: The number of episodes between two logs
+        :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
+        :param reset_num_timesteps: Whether to count the steps anew
+        :param progress_bar: Whether to show a progress bar
+        :return: The model
+        """
+        return super().learn(
+            total_timesteps, callback, log_interval, tb_log_name or type(self).__name__, reset_num_timesteps, progress_bar
+        )
+
+    def learn_offline(
+        self: SelfGoalAlgorithm,
+        gradient_steps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1000,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfGoalAlgorithm:
+        """
+        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks are called
+        after each, and learning rate schedules run over them.
+
+        :param gradient_steps: The number of gradient steps
+        :param callback: Callback(s) called after every gradient step
+        :param log_interval: The number of gradient steps between two logs
+        :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
+        :param reset_num_timesteps: Whether to count the steps anew
+        :param progress_bar: Whether to show a progress bar
+        :return: The model
+        """
+        if self.replay_buffer.size() == 0:
+            raise ValueError(
+                "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
+                "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
+            )
+        callbacks: list[BaseCallback] = [OfflineProgressBar()] if progress_bar else []
+        total, running = self._setup_learn(
+            gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
+        )
+        if callbacks:
+            running = self._init_callback([running, *callbacks])
+        running.on_training_start({**locals(), "total_timesteps": total}, globals())
+        while self.num_timesteps < total:
+            self._update_current_progress_remaining(self.num_timesteps, total)
+            self.train(gradient_steps=1, batch_size=self.batch_size)
+            self.num_timesteps += 1
+            running.update_locals(locals())
+            if not running.on_step():
+                break
+            if self.num_timesteps % log_interval == 0:
+                self.dump_logs()
+        running.on_training_end()
+        return self
+
+    # -- saving ----------------------------------------------------------------------------------------------------------------
+
+    def _excluded_save_params(self) -> list[str]:
+        own = ["_metrics", "_distances", "_warmup", "_critic_parameters", "_actor_parameters", "_target_parameters"]
+        return [*super()._excluded_save_params(), *own]
+
+    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
+        """
+        Load a replay buffer that :meth:`save_replay_buffer` wrote. No environment is needed.
+
+        :param path: Path to the pickled replay buffer. Like all pickles, it can run code: load only your own
+        :param truncate_last_traj: Whether the episodes that went on when it was saved have ended since
+        """
+        buffer = load_from_pkl(path, self.verbose)
+        if not isinstance(buffer, GoalReplayBuffer):
+            raise ValueError(f"{path} holds a {type(buffer).__name__}, not a GoalReplayBuffer: it was saved by another algorithm.")
+        ours = (self.observation_space, self.action_space, self.n_envs)
+        theirs = (buffer.observation_space, buffer.action_space, buffer.n_envs)
+        if ours != theirs:
+            raise ValueError(
+                "The saved replay buffer does not fit this model. Spaces and number of environments of the model: "
+                f"{ours}, of the buffer: {theirs}."
+            )
+        if truncate_last_traj:
+            buffer.truncate_last_trajectory()
+        buffer.device = self.device
+        self.replay_buffer = buffer
+
+
+def split_observations(obs: dict[str, th.Tensor], part: slice) -> dict[str, th.Tensor]:
+    """
+    :param obs: Observations of a batch
+    :param part: A part of the batch
+    :return: That part of the observations
+    """
+    return {key: value[part] for key, value in obs.items()}
+
