@@ -1,0 +1,1 @@
+"""One module per figure or table: ``python -m sb3_clearning.experiments NAME``."""

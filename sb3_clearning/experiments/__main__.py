@@ -1,0 +1,22 @@
+"""``python -m sb3_clearning.experiments NAME [options]``."""
+
+import importlib
+import sys
+
+EXPERIMENTS = {
+    "core": "CLearning with its defaults on two tasks, five seeds each",
+    "demo": "two minutes on FetchReach: a trained agent, its learning curve and its future density",
+}
+
+
+def main() -> None:
+    """Run the experiment that the command line names."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in EXPERIMENTS:
+        listing = "\n".join(f"  {key:12} {text}" for key, text in EXPERIMENTS.items())
+        sys.exit(f"usage: python -m sb3_clearning.experiments NAME [options]\n\n{listing}")
+    importlib.import_module(f"sb3_clearning.experiments.{name}").main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""
+The core's learning table: CLearning with its defaults on two tasks, five seeds each.
+
+``python -m sb3_clearning.experiments core`` writes results/core.csv (a row per evaluation, as it comes) and results/core.md.
+"""
+
+import argparse
+import csv
+import importlib.metadata
+import json
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+
+from sb3_clearning import CLearning
+from sb3_clearning.experiments.evaluation import evaluate_goals
+
+
+class Task(NamedTuple):
+    """
+    A task of the table.
+
+    :param env_id: The environment's id
+    :param env_kwargs: Arguments for ``gym.make``
+    :param steps: Environment steps of a run
+    :param threshold: The success rate that a run should reach
+    """
+
+    env_id: str
+    env_kwargs: dict[str, Any]
+    steps: int
+    threshold: float
+
+
+TASKS = {
+    "FetchReach-v4": Task("FetchReach-v4", {}, 10_000, 0.95),
+    "PointMaze_UMaze-v3": Task("PointMaze_UMaze-v3", {"continuing_task": True, "reset_target": False}, 30_000, 0.9),
+}
+EVALUATIONS = 5
+FIELDS = [
+    "task", "seed", "step", "success", "initial", "final", "minimum", "average", "change", "seconds", "arguments", "versions", "commit"
+]  # fmt: skip
+
+
+def versions() -> str:
+    """:return: The versions of the packages that decide a result"""
+    names = ("sb3_clearning", "torch", "stable_baselines3", "gymnasium", "gymnasium-robotics", "mujoco", "numpy")
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name}={importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name}=?")
+    return " ".join(found)
+
+
+def commit() -> str:
+    """:return: The commit of the checkout, with ``+`` if it has changes, or "?" outside one"""
+    try:
+        where = Path(__file__).parent
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=where, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "."], cwd=where, capture_output=True, text=True, check=True)
+        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "?"
+
+
+class EvaluateAndRecord(BaseCallback):
+    """
+    Evaluates a few times over a run and appends a row to the table each time.
+
+    :param task: The task
+    :param path: The table
+    :param constants: What stands in every row
+    """
+
+    def __init__(self, task: Task, path: Path, constants: dict[str, Any]):
+        super().__init__()
+        self.task, self.path, self.constants = task, path, constants
+        self.start = time.time()
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % (self.task.steps // EVALUATIONS) == 0:
+            measured = evaluate_goals(self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs))
+            row = {**self.constants, "step": self.num_timesteps, **{key: round(value, 5) for key, value in measured.items()}}
+            append_row(self.path, {**row, "seconds": round(time.time() - self.start, 1)})
+        return True
+
+
+def append_row(path: Path, row: dict[str, Any]) -> None:
+    """
+    :param path: A CSV file; it gets its header with the first row
+    :param row: The row to append
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """
+    :param path: A CSV file
+    :return: Its rows; none if it does not exist
+    """
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any]) -> None:
+    """
+    One run, with one thread.
+
+    :param name: The task's name
+    :param seed: The seed
+    :param path: The table
+    :param arguments: Arguments for CLearning beyond the defaults
+    """
+    import gymnasium_robotics
+
+    gym.register_envs(gymnasium_robotics)
+    th.set_num_threads(1)
+    task = TASKS[name]
+    constants = {"task": name, "seed": seed, "arguments": json.dumps(arguments), "versions": versions(), "commit": commit()}
+    env = gym.make(task.env_id, **task.env_kwargs)
+    model = CLearning("MultiInputPolicy", env, seed=seed, **arguments)
+    model.learn(task.steps, callback=EvaluateAndRecord(task, path, constants))
+
+
+def finished(rows: list[dict[str, str]], name: str, seed: int, arguments: dict[str, Any]) -> bool:
+    """
+    :param rows: The table
+    :param name: The task's name
+    :param seed: The seed
+    :param arguments: Arguments for CLearning beyond the defaults
+    :return: Whether the table has the run's last row
+    """
+    wanted = (name, str(seed), str(TASKS[name].steps), json.dumps(arguments))
+    return any((row["task"], row["seed"], row["step"], row["arguments"]) == wanted for row in rows)
+
+
+def write_table(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    :param rows: The rows of the CSV
+    :param path: The Markdown file to write
+    """
+    lines = [
+        "# CLearning with its defaults",
+        "",
+        "Made by `python -m sb3_clearning.experiments core`. Success over 50 evaluation episodes with seeds apart from training's; mean "
+        "± standard deviation over training seeds, and the worst seed. Distances in the task's own unit (m).",
+        "",
+        "| task | steps | seeds | success | worst seed | seeds at the threshold | final distance | initial distance |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, task in TASKS.items():
+        for step in range(task.steps // EVALUATIONS, task.steps + 1, task.steps // EVALUATIONS):
+            # A run that was stopped and started again has its early rows twice: the newest counts.
+            newest = {row["seed"]: row for row in rows if (row["task"], row["step"]) == (name, str(step))}
+            if not newest:
+                continue
+            success = [float(row["success"]) for row in newest.values()]
+            final = [float(row["final"]) for row in newest.values()]
+            initial = [float(row["initial"]) for row in newest.values()]
+            reached = sum(value >= task.threshold for value in success)
+            spread = statistics.stdev(success) if len(success) > 1 else 0.0
+            final_spread = statistics.stdev(final) if len(final) > 1 else 0.0
+            lines.append(
+                f"| {name} | {step:,} | {len(success)} | {statistics.mean(success):.2f} ± {spread:.2f} | {min(success):.2f} | {reached} of "
+                f"{len(success)} (≥ {task.threshold}) | {statistics.mean(final):.3f} ± {final_spread:.3f} | {statistics.mean(initial):.3f} |"
+            )
+    last = rows[-1]
+    lines += ["", f"Commit {last['commit']}; {last['versions']}.", ""]
+    path.write_text("\n".join(lines))
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments core", description=__doc__)
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=5, help="number of training seeds")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--arguments", type=json.loads, default={}, help="CLearning's arguments beyond the defaults, as JSON")
+    parser.add_argument("--output", type=Path, default=Path("results/core.csv"))
+    parser.add_argument("--run", nargs=2, metavar=("TASK", "SEED"), help="one run, in this process")
+    options = parser.parse_args(argv)
+    if options.run:
+        run_one(options.run[0], int(options.run[1]), options.output, options.arguments)
+        return
+    rows = read_rows(options.output)
+    runs = [(name, seed) for name in options.tasks for seed in range(options.seeds)]
+    missing = [run for run in runs if not finished(rows, *run, options.arguments)]
+    print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {options.output}; {len(missing)} to do")
+
+    def start(run: tuple[str, int]) -> None:
+        command = [sys.executable, "-m", "sb3_clearning.experiments", "core", "--run", run[0], str(run[1])]
+        subprocess.run(
+            [*command, "--output", str(options.output), "--arguments", json.dumps(options.arguments)], check=True
+        )
+        print(f"finished: {run[0]}, seed {run[1]}", flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(start, missing))
+    rows = read_rows(options.output)
+    if not options.arguments and rows:
+        write_table(rows, options.output.with_suffix(".md"))
+        print(options.output.with_suffix(".md").read_text())

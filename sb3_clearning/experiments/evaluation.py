@@ -1,0 +1,64 @@
+"""Evaluation as in the paper: the deterministic policy, fixed seeds apart from training's, the distance at the episode's end."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from sb3_clearning.distances import DistanceTracker, goal_distance
+
+#: Evaluation episodes are reset with this seed and the following ones. Training takes small seeds.
+EVALUATION_SEED = 1_000_000
+
+
+class Predictor(Protocol):
+    """What chooses actions: a model, or anything with the same ``predict``."""
+
+    def predict(self, observation: dict[str, np.ndarray], deterministic: bool = ...) -> tuple[np.ndarray, object]:
+        """Choose actions."""
+        raise NotImplementedError
+
+
+def evaluate_goals(
+    model: Predictor, make_env: Callable[[], gym.Env], n_episodes: int = 50, seed: int = EVALUATION_SEED, n_envs: int = 10
+) -> dict[str, float]:
+    """
+    Run episodes with fixed seeds, several environments in step so that the policy sees batches.
+
+    :param model: The model
+    :param make_env: Makes a goal environment
+    :param n_episodes: Number of episodes
+    :param seed: The seed of the first episode; the next ones follow
+    :param n_envs: Number of environments
+    :return: The success rate at the episode's end and the means of initial, final, minimum, average distance and change
+    """
+    envs = [make_env() for _ in range(min(n_envs, n_episodes))]
+    distances, successes = DistanceTracker(1, window=n_episodes), []
+    trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
+    waiting = list(range(seed, seed + n_episodes))
+    observations = {index: env.reset(seed=waiting.pop(0))[0] for index, env in enumerate(envs)}
+    while observations:
+        running = list(observations)
+        batch = {key: np.stack([observations[index][key] for index in running]) for key in observations[running[0]]}
+        actions, _ = model.predict(batch, deterministic=True)
+        for index, action in zip(running, actions, strict=True):
+            before = observations[index]
+            observation, _, terminated, truncated, info = envs[index].step(action)
+            goal = before["desired_goal"][None]
+            done = np.array([terminated or truncated])
+            trackers[index].step(
+                goal_distance(before["achieved_goal"][None], goal), goal_distance(observation["achieved_goal"][None], goal), done
+            )
+            if done[0]:
+                successes.append(float(info.get("is_success", info.get("success", np.nan))))
+                if waiting:
+                    observation = envs[index].reset(seed=waiting.pop(0))[0]
+                else:
+                    del observations[index]
+                    continue
+            observations[index] = observation
+    for env, tracker in zip(envs, trackers, strict=True):
+        env.close()
+        distances.episodes.extend(tracker.episodes)
+    return {"success": float(np.mean(successes)), **distances.means()}
