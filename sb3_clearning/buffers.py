@@ -9,13 +9,14 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
 from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
-from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.goal_spaces import check_goal_space
+from sb3_clearning.offline import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch:
-#: its own commanded goal, its next state, the last state of its episode, a later state of its episode, the next state of another
+#: its own commanded goal, its next state, the last state of its episode, a later state of its episode, the next state of
+#: another
 #: transition (a draw from the marginal p(s_{t+})), or the commanded goal of another transition.
 GOAL_KINDS = ("original", "next", "final", "future", "random", "commanded")
 
@@ -96,7 +97,8 @@ class GoalReplayBuffer(DictReplayBuffer):
 
     A state is stored once: the next state of a transition is the following row of the ring, and only where an episode was cut
     (or has not gone on yet) the next state is kept aside. All float keys and the action share one row of one matrix, so that a
-    batch is one gather whatever the number of keys. Every stored transition can be sampled at once; no finished episode is needed.
+    batch is one gather whatever the number of keys. Every stored transition can be sampled at once; no finished episode is
+    needed.
 
     :param buffer_size: Number of transitions, over all environments
     :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys
@@ -123,7 +125,7 @@ class GoalReplayBuffer(DictReplayBuffer):
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
 
-        self._shapes = {key: get_obs_shape(space) for key, space in self.observation_space.spaces.items()}
+        self._shapes: dict[str, tuple[int, ...]] = self.obs_shape  # type: ignore[assignment]
         self._columns: dict[str, slice] = {}
         self._side_dtypes: dict[str, np.dtype] = {}
         width = 0
@@ -151,7 +153,8 @@ class GoalReplayBuffer(DictReplayBuffer):
         # The ring position at which the row's episode ended, or -1 while it goes on.
         self._last = np.zeros(size, dtype=np.int32)
 
-        # States kept aside. The first n_envs places hold the newest next state of each environment, the others the final states.
+        # States kept aside. The first n_envs places hold the newest next state of each environment, the others the final
+        # states.
         capacity = 2 * self.n_envs
         self._kept_rows = np.zeros((capacity, self._features), dtype=np.float32)
         self._kept_side = {key: np.zeros((capacity, *self._shapes[key]), dtype) for key, dtype in self._side_dtypes.items()}
@@ -167,7 +170,8 @@ class GoalReplayBuffer(DictReplayBuffer):
         if sb3_buffers.psutil is not None and needed > (available := sb3_buffers.psutil.virtual_memory().available):
             warnings.warn(
                 "This system does not have apparently enough memory to store the complete "
-                f"replay buffer {needed / 1e9:.2f}GB > {available / 1e9:.2f}GB: pass a smaller `buffer_size`."
+                f"replay buffer {needed / 1e9:.2f}GB > {available / 1e9:.2f}GB: pass a smaller `buffer_size`.",
+                stacklevel=2,
             )
 
     def reset(self) -> None:
@@ -190,7 +194,7 @@ class GoalReplayBuffer(DictReplayBuffer):
         """:return: The stored actions, ``(buffer_size, n_envs, action_dim)``"""
         return self._rows[:, self._action_columns].reshape(self.buffer_size, self.n_envs, self.action_dim)
 
-    # -- writing ---------------------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     def add(  # type: ignore[override]
         self,
@@ -236,7 +240,7 @@ class GoalReplayBuffer(DictReplayBuffer):
         if self.pos == self.buffer_size:
             self.full = True
             self.pos = 0
-        for env in np.flatnonzero(done):
+        for env in np.flatnonzero(done).tolist():
             self._close(env, terminated=not infos[env].get("TimeLimit.truncated", False))
 
     def _leave_interrupted(self, obs: dict[str, np.ndarray]) -> None:
@@ -255,7 +259,7 @@ class GoalReplayBuffer(DictReplayBuffer):
                 given = obs[key].reshape(self.n_envs, -1)
             goes_on &= (expected == given).all(axis=1)
         if not goes_on.all():
-            for env in np.flatnonzero(self._open & ~goes_on):
+            for env in np.flatnonzero(self._open & ~goes_on).tolist():
                 self._close(env, terminated=False)
 
     def _close(self, env: int, terminated: bool) -> None:
@@ -293,12 +297,52 @@ class GoalReplayBuffer(DictReplayBuffer):
         self._kept_terminated = double(self._kept_terminated)
         self._free.extend(range(old, 2 * old))
 
+    def load_arrays(
+        self,
+        observations: Observations,
+        actions: np.ndarray,
+        terminations: np.ndarray,
+        truncations: np.ndarray,
+        next_observations: Observations | None = None,
+        crop: Crop = None,
+    ) -> int:
+        """
+        Add the transitions of an offline dataset. See :func:`sb3_clearning.offline.transitions_from_arrays`.
+
+        :param observations: A dict of arrays ``(n, …)`` as the environment gives them (``achieved_goal`` and
+            ``desired_goal`` may be
+            missing), or one array for the key ``observation``
+        :param actions: ``(n, action_dim)``, in the range of the action space
+        :param terminations: ``(n,)``, whether the environment terminated after the transition
+        :param truncations: ``(n,)``, whether the episode was cut off after the transition
+        :param next_observations: Like ``observations``. If None, the next state is the following row, and the last
+            transition of
+            every episode, whose next state is unknown, is left out
+        :param crop: The achieved goal as a function of the observation if the data has none: indices, a slice, a function
+            of an
+            array, or None for the whole observation
+        :return: The number of transitions that were added
+        """
+        return add_transitions(
+            self, transitions_from_arrays(self, observations, actions, terminations, truncations, next_observations, crop)
+        )
+
+    def load_minari(self, dataset: Any, crop: Crop = None) -> int:
+        """
+        Add the transitions of a Minari dataset.
+
+        :param dataset: The dataset, or the name of one that is on this machine
+        :param crop: See :meth:`load_arrays`
+        :return: The number of transitions that were added
+        """
+        return add_transitions(self, transitions_from_minari(self, dataset, crop))
+
     def truncate_last_trajectory(self) -> None:
         """End the episodes that go on, as truncated: the environments are about to be reset or exchanged."""
-        for env in np.flatnonzero(self._open):
+        for env in np.flatnonzero(self._open).tolist():
             self._close(env, terminated=False)
 
-    # -- sampling --------------------------------------------------------------------------------------------------------------
+    # -- sampling ------------------------------------------------------------------------------------------------------
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> GoalBatch:  # type: ignore[override]
         """
@@ -322,13 +366,15 @@ class GoalReplayBuffer(DictReplayBuffer):
         """
         Sample transitions uniformly, and a goal for each.
 
-        Random and commanded goals are those of another transition of the same batch. As the batch's transitions are independent draws,
+        Random and commanded goals are those of another transition of the same batch. As the batch's transitions are
+        independent draws,
         so is such a goal of the transition that it is given to, and it costs no further gather.
 
         :param batch_size: Number of transitions in a batch
         :param relabel: For each kind of goal (``GOAL_KINDS``) its share of the batch; the shares add up to 1
         :param gamma: The discount factor of the future goals' offsets, within [0, 1]
-        :param absorbing: Whether a terminated episode stays in its final state for ever (else: future offsets end with the episode)
+        :param absorbing: Whether a terminated episode stays in its final state for ever (else: future offsets end with the
+            episode)
         :param env: A VecNormalize to normalize the observations with
         :param n_batches: Number of batches, drawn at once
         :return: The batches
@@ -490,7 +536,7 @@ class GoalReplayBuffer(DictReplayBuffer):
             for key in self.observation_space.spaces
         }
 
-    # -- saving ----------------------------------------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         """:return: What pickle saves: the filled rows only"""

@@ -32,7 +32,8 @@ class CLearning(GoalAlgorithm):
     :param gamma: The discount factor: future goals lie about :math:`1/(1-\gamma)` steps ahead. The first thing to tune
     :param train_freq: Update the model every ``train_freq`` steps, or a tuple like ``(5, "step")`` or ``(2, "episode")``
     :param gradient_steps: How many gradient steps to do after each rollout; -1: as many as environment steps
-    :param action_noise: Exploration: "auto" (Gaussian, none for a stochastic actor), "gaussian", "pink", None, or an ActionNoise
+    :param action_noise: Exploration: "auto" (Gaussian, none for a stochastic actor), "gaussian", "pink", None, or an
+        ActionNoise
     :param replay_buffer_class: GoalReplayBuffer or a subclass of it
     :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
@@ -42,7 +43,8 @@ class CLearning(GoalAlgorithm):
     :param target_noise_clip: Limit of that noise
     :param stats_window_size: Number of episodes over which the rollout logs are averaged
     :param tensorboard_log: The log location for TensorBoard (if None, no logging)
-    :param policy_kwargs: Additional arguments to be passed to the policy on creation; ``stochastic_actor=True`` for the paper's
+    :param policy_kwargs: Additional arguments to be passed to the policy on creation; ``stochastic_actor=True`` for the
+        paper's
         tanh-Gaussian actor
     :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
     :param seed: Seed for the pseudo random generators
@@ -51,11 +53,13 @@ class CLearning(GoalAlgorithm):
     :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
     :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" maximises :math:`C`
-    :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" a state in which the environment
+    :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" a state in which the
+        environment
         terminated is stayed in for ever
     :param commanded_goal_fraction: The share of the random goals that are taken from commanded goals instead of visited states
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally correlated)
+    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
+        correlated)
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
@@ -151,7 +155,8 @@ class CLearning(GoalAlgorithm):
 
     def relabelling(self) -> dict[str, float]:
         r"""
-        The appendix's table on mixing: of a batch :math:`\lambda/2` has next, :math:`(1-\lambda)/2` future and 1/2 random goals.
+        The appendix's table on mixing: of a batch :math:`\lambda/2` has next, :math:`(1-\lambda)/2` future and 1/2 random
+        goals.
 
         :return: For each kind of goal its share of a batch
         """

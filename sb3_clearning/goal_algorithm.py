@@ -38,7 +38,8 @@ class OfflineProgressBar(ProgressBarCallback):
 
 class GoalAlgorithm(TD3):
     """
-    A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its logs and
+    A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
+    logs and
     training on offline data. Subclasses say how the goals are relabelled and what an update is.
 
     :param policy: The policy model to use ("MultiInputPolicy")
@@ -46,7 +47,8 @@ class GoalAlgorithm(TD3):
     :param action_noise: The noise added to actions: "auto" (Gaussian, none for a stochastic actor), "gaussian", "pink", None,
         or an ActionNoise
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally correlated)
+    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
+        correlated)
     :param td3_arguments: TD3's other arguments
     """
 
@@ -54,7 +56,7 @@ class GoalAlgorithm(TD3):
     policy: CLearningPolicy
     critic: ClassifierCritic  # type: ignore[assignment]
     critic_target: ClassifierCritic  # type: ignore[assignment]
-    replay_buffer: GoalReplayBuffer  # type: ignore[assignment]
+    replay_buffer: GoalReplayBuffer
 
     def __init__(
         self,
@@ -84,7 +86,8 @@ class GoalAlgorithm(TD3):
         """Raise an error for arguments that cannot work, at construction or after loading."""
         if self.n_steps > 1:
             raise ValueError(
-                f"`n_steps` must be 1, not {self.n_steps}: C-learning has no n-step returns. To use longer trajectories, mix in "
+                f"`n_steps` must be 1, not {self.n_steps}: C-learning has no n-step returns. To use longer "
+                "trajectories, mix in "
                 "Monte Carlo goals with `lambda_` below 1."
             )
         if not 0 <= self.gamma < 1:
@@ -93,7 +96,8 @@ class GoalAlgorithm(TD3):
             self.replay_buffer_class = GoalReplayBuffer
         if not issubclass(self.replay_buffer_class, GoalReplayBuffer):
             raise ValueError(
-                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {self.replay_buffer_class.__name__}: goals "
+                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not "
+                f"{self.replay_buffer_class.__name__}: goals "
                 "are relabelled without rewards. Leave the argument out."
             )
         if self.warmup_noise not in ("uniform", "pink"):
@@ -110,9 +114,9 @@ class GoalAlgorithm(TD3):
         self._warmup = PinkUniformActions(self.n_envs, self.replay_buffer.action_dim)
         self._metrics = TensorMeans()
         self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
-        self._critic_parameters = list(self.critic.parameters())
-        self._actor_parameters = list(self.actor.parameters())
-        self._target_parameters = [*self.critic_target.parameters(), *self.actor_target.parameters()]
+        self._critic_parameters: list[th.Tensor] = list(self.critic.parameters())
+        self._actor_parameters: list[th.Tensor] = list(self.actor.parameters())
+        self._target_parameters: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading it is an object already."""
@@ -120,7 +124,7 @@ class GoalAlgorithm(TD3):
         if name is None or isinstance(name, ActionNoise):
             return
         if name == "auto":
-            name = None if self.policy.stochastic_actor else "gaussian"  # type: ignore[assignment]
+            name = None if self.policy.stochastic_actor else "gaussian"
         std = self.noise_std * np.ones(self.replay_buffer.action_dim)
         if name is None:
             self.action_noise = None
@@ -131,13 +135,20 @@ class GoalAlgorithm(TD3):
         else:
             raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
 
-    # -- collecting ------------------------------------------------------------------------------------------------------------
+    # -- collecting ----------------------------------------------------------------------------------------------------
 
-    def _setup_learn(self, total_timesteps: int, callback: MaybeCallback = None, reset_num_timesteps: bool = True, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:  # type: ignore[override]  # fmt: skip
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
         if reset_num_timesteps or self._last_obs is None:  # the environments are about to be reset
             self.replay_buffer.truncate_last_trajectory()
             self._distances.restart()
-        result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
+        result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         self._check_finite(self._last_obs)  # type: ignore[arg-type]
         return result
 
@@ -153,7 +164,8 @@ class GoalAlgorithm(TD3):
         action, buffer_action = super()._sample_action(learning_starts, action_noise, n_envs)
         if not np.isfinite(buffer_action).all():
             raise ValueError(
-                "The actor returned an action that is not finite: training has diverged. The last checkpoint is untouched; go on from it "
+                "The actor returned an action that is not finite: training has diverged. The last checkpoint is "
+                "untouched; go on from it "
                 "with a lower `learning_rate` or `w_clip`."
             )
         return action, buffer_action
@@ -163,8 +175,9 @@ class GoalAlgorithm(TD3):
         for key, value in obs.items():
             if not np.isfinite(value).all():
                 raise ValueError(
-                    f'The environment returned NaN or inf in the observation\'s key "{key}". Training stops before it reaches the replay '
-                    "buffer or the networks; the last checkpoint is untouched. Mend the environment, or end its episode earlier."
+                    f"The environment returned NaN or inf in the observation's key `{key}`. Training stops before it reaches "
+                    "the replay buffer or the networks, and the last checkpoint is untouched. Mend the environment or end its "
+                    "episodes earlier."
                 )
 
     def _store_transition(
@@ -189,7 +202,8 @@ class GoalAlgorithm(TD3):
         normalize = self._vec_normalize_env
         obs = self._last_obs if normalize is None else self._last_original_obs
         next_obs = new_obs if normalize is None else normalize.get_original_obs()
-        assert isinstance(obs, dict) and isinstance(next_obs, dict)
+        assert isinstance(obs, dict)
+        assert isinstance(next_obs, dict)
         self._check_finite(next_obs)
         first_obs = next_obs
         if dones.any():
@@ -208,7 +222,7 @@ class GoalAlgorithm(TD3):
         self._distances.step(before, after, dones)
         replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
 
-        self._last_obs = new_obs  # type: ignore[assignment]
+        self._last_obs = new_obs
         if normalize is not None:
             self._last_original_obs = first_obs
 
@@ -219,7 +233,7 @@ class GoalAlgorithm(TD3):
         self._metrics.record(self.logger)
         super().dump_logs()
 
-    # -- training --------------------------------------------------------------------------------------------------------------
+    # -- training ------------------------------------------------------------------------------------------------------
 
     def relabelling(self) -> dict[str, float]:
         """:return: For each kind of goal its share of a batch"""
@@ -302,7 +316,8 @@ class GoalAlgorithm(TD3):
         progress_bar: bool = False,
     ) -> SelfGoalAlgorithm:
         """
-        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks are called
+        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks
+        are called
         after each, and learning rate schedules run over them.
 
         :param gradient_steps: The number of gradient steps
@@ -337,7 +352,7 @@ class GoalAlgorithm(TD3):
         running.on_training_end()
         return self
 
-    # -- saving ----------------------------------------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
         own = ["_metrics", "_distances", "_warmup", "_critic_parameters", "_actor_parameters", "_target_parameters"]
@@ -352,7 +367,9 @@ class GoalAlgorithm(TD3):
         """
         buffer = load_from_pkl(path, self.verbose)
         if not isinstance(buffer, GoalReplayBuffer):
-            raise ValueError(f"{path} holds a {type(buffer).__name__}, not a GoalReplayBuffer: it was saved by another algorithm.")
+            raise ValueError(
+                f"{path} holds a {type(buffer).__name__}, not a GoalReplayBuffer: it was saved by another algorithm."
+            )
         ours = (self.observation_space, self.action_space, self.n_envs)
         theirs = (buffer.observation_space, buffer.action_space, buffer.n_envs)
         if ours != theirs:
@@ -373,4 +390,3 @@ def split_observations(obs: dict[str, th.Tensor], part: slice) -> dict[str, th.T
     :return: That part of the observations
     """
     return {key: value[part] for key, value in obs.items()}
-

@@ -6,7 +6,8 @@ its logits, so that :math:`\log C(F=1) = \mathrm{logsigmoid}(\mathrm{logit})`,
 :math:`\log C(F=0) = \mathrm{logsigmoid}(-\mathrm{logit})` and :math:`C(F=1) / C(F=0) = e^{\mathrm{logit}}` never meet a
 ``0/0`` or a ``log 0``.
 
-Logits have the shape ``(batch,)``, or ``(n_critics, batch)`` for several classifiers, whose losses are summed. Importance weights
+Logits have the shape ``(batch,)``, or ``(n_critics, batch)`` for several classifiers, whose losses are summed. Importance
+weights
 have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
 """
 
@@ -57,7 +58,8 @@ def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
 def td_loss(next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float) -> th.Tensor:
     r"""
     Temporal-difference C-learning, Eq. "objective-3" (and "objective4" where the next action depends on the goal), negated:
-    :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g) + \log C(F=0 \mid s, a, g)]`.
+    :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g) + \log C(F=0 \mid s,
+        a, g)]`.
 
     :param next_logits: Logits for goals that are the next state
     :param random_logits: Logits for goals from the marginal
@@ -122,7 +124,8 @@ def cross_entropy(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> t
 def squared_error(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
     r"""
     The appendix on the MSE loss: :math:`\mathrm{weight}\,(C(F=1) - y)^2`, elementwise. The square is completed with the weight
-    :math:`1 + \gamma w` (the paper has :math:`\gamma w`, which does not follow), so that labels and weights are the same as for the
+    :math:`1 + \gamma w` (the paper has :math:`\gamma w`, which does not follow), so that labels and weights are the same
+        as for the
     cross entropy and so is the fixed point.
 
     :param logits: ``(batch,)`` or ``(n_critics, batch)``
@@ -154,7 +157,8 @@ def td_cross_entropy(
     next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float, form: str = "bce"
 ) -> th.Tensor:
     r"""
-    TD C-learning as a labelled loss, Eq. "classifier-loss": next states have the label 1 and the weight :math:`1 - \gamma`, random goals the
+    TD C-learning as a labelled loss, Eq. "classifier-loss": next states have the label 1 and the weight :math:`1 -
+    \gamma`, random goals the
     label :math:`\gamma w / (1 + \gamma w)` and the weight :math:`1 + \gamma w`. As "bce" it equals :func:`td_loss`.
 
     :param next_logits: Logits for goals that are the next state
@@ -180,7 +184,8 @@ def mixed_cross_entropy(
 ) -> th.Tensor:
     r"""
     The mixture as a labelled loss, the table of the appendix on mixing. There the shares of the batch,
-    :math:`\lambda/2, (1-\lambda)/2, 1/2`, carry the factors :math:`\lambda` and :math:`1 - \lambda`; here each kind of goal has its own mean, so that
+    :math:`\lambda/2, (1-\lambda)/2, 1/2`, carry the factors :math:`\lambda` and :math:`1 - \lambda`; here each kind of
+        goal has its own mean, so that
     they are written out and shares that do not divide the batch make no difference. As "bce" it equals :func:`mixed_loss`.
 
     :param next_logits: Logits for goals that are the next state (may be empty if ``lambda_`` is 0)

@@ -1,6 +1,7 @@
 """The classifier critic and the policy that holds it together with the actor."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch as th
@@ -76,7 +77,7 @@ class ClassifierCritic(BaseModel):
         self.n_critics = n_critics
         sizes = [features_dim + get_action_dim(self.action_space), *net_arch]
         layers: list[nn.Module] = []
-        for size, next_size in zip(sizes[:-1], sizes[1:], strict=True):
+        for size, next_size in pairwise(sizes):
             layers += [BatchedLinear(n_critics, size, next_size), activation_fn()]
         self.classifiers = nn.Sequential(*layers, BatchedLinear(n_critics, sizes[-1], 1))
 

@@ -21,6 +21,7 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
+from sb3_clearning.distances import EpisodeDistances
 from sb3_clearning.experiments.evaluation import evaluate_goals
 
 
@@ -45,9 +46,7 @@ TASKS = {
     "PointMaze_UMaze-v3": Task("PointMaze_UMaze-v3", {"continuing_task": True, "reset_target": False}, 30_000, 0.9),
 }
 EVALUATIONS = 5
-FIELDS = [
-    "task", "seed", "step", "success", "initial", "final", "minimum", "average", "change", "seconds", "arguments", "versions", "commit"
-]  # fmt: skip
+FIELDS = ["task", "seed", "step", "success", *EpisodeDistances._fields, "seconds", "arguments", "versions", "commit"]
 
 
 def versions() -> str:
@@ -160,7 +159,8 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
     lines = [
         "# CLearning with its defaults",
         "",
-        "Made by `python -m sb3_clearning.experiments core`. Success over 50 evaluation episodes with seeds apart from training's; mean "
+        "Made by `python -m sb3_clearning.experiments core`. Success over 50 evaluation episodes with seeds apart "
+        "from training's; mean "
         "± standard deviation over training seeds, and the worst seed. Distances in the task's own unit (m).",
         "",
         "| task | steps | seeds | success | worst seed | seeds at the threshold | final distance | initial distance |",
@@ -179,8 +179,10 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
             spread = statistics.stdev(success) if len(success) > 1 else 0.0
             final_spread = statistics.stdev(final) if len(final) > 1 else 0.0
             lines.append(
-                f"| {name} | {step:,} | {len(success)} | {statistics.mean(success):.2f} ± {spread:.2f} | {min(success):.2f} | {reached} of "
-                f"{len(success)} (≥ {task.threshold}) | {statistics.mean(final):.3f} ± {final_spread:.3f} | {statistics.mean(initial):.3f} |"
+                f"| {name} | {step:,} | {len(success)} | {statistics.mean(success):.2f} ± {spread:.2f} | "
+                f"{min(success):.2f} | {reached} of "
+                f"{len(success)} (≥ {task.threshold}) | {statistics.mean(final):.3f} ± {final_spread:.3f} | "
+                f"{statistics.mean(initial):.3f} |"
             )
     last = rows[-1]
     lines += ["", f"Commit {last['commit']}; {last['versions']}.", ""]
@@ -209,9 +211,7 @@ def main(argv: list[str]) -> None:
 
     def start(run: tuple[str, int]) -> None:
         command = [sys.executable, "-m", "sb3_clearning.experiments", "core", "--run", run[0], str(run[1])]
-        subprocess.run(
-            [*command, "--output", str(options.output), "--arguments", json.dumps(options.arguments)], check=True
-        )
+        subprocess.run([*command, "--output", str(options.output), "--arguments", json.dumps(options.arguments)], check=True)
         print(f"finished: {run[0]}, seed {run[1]}", flush=True)
 
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -1,10 +1,11 @@
-"""Evaluation as in the paper: the deterministic policy, fixed seeds apart from training's, the distance at the episode's end."""
+"""Evaluation as in the paper: the deterministic policy, fixed seeds apart from training's, the distance at the "
+"episode's end."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import gymnasium as gym
 import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_clearning.distances import DistanceTracker, goal_distance
 
@@ -12,16 +13,8 @@ from sb3_clearning.distances import DistanceTracker, goal_distance
 EVALUATION_SEED = 1_000_000
 
 
-class Predictor(Protocol):
-    """What chooses actions: a model, or anything with the same ``predict``."""
-
-    def predict(self, observation: dict[str, np.ndarray], deterministic: bool = ...) -> tuple[np.ndarray, object]:
-        """Choose actions."""
-        raise NotImplementedError
-
-
 def evaluate_goals(
-    model: Predictor, make_env: Callable[[], gym.Env], n_episodes: int = 50, seed: int = EVALUATION_SEED, n_envs: int = 10
+    model: BaseAlgorithm, make_env: Callable[[], gym.Env], n_episodes: int = 50, seed: int = EVALUATION_SEED, n_envs: int = 10
 ) -> dict[str, float]:
     """
     Run episodes with fixed seeds, several environments in step so that the policy sees batches.
@@ -48,7 +41,9 @@ def evaluate_goals(
             goal = before["desired_goal"][None]
             done = np.array([terminated or truncated])
             trackers[index].step(
-                goal_distance(before["achieved_goal"][None], goal), goal_distance(observation["achieved_goal"][None], goal), done
+                goal_distance(before["achieved_goal"][None], goal),
+                goal_distance(observation["achieved_goal"][None], goal),
+                done,
             )
             if done[0]:
                 successes.append(float(info.get("is_success", info.get("success", np.nan))))

@@ -1,0 +1,51 @@
+# Every target makes the virtual environment first, if it is not there: a fresh machine needs only Python 3.11 (or later) and git.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+CODE = sb3_clearning tests benchmarks
+CORE = sb3_clearning/clearning.py,sb3_clearning/goal_algorithm.py,sb3_clearning/policies.py,sb3_clearning/buffers.py,sb3_clearning/losses.py,sb3_clearning/noise.py,sb3_clearning/distances.py,sb3_clearning/metrics.py,sb3_clearning/goal_spaces.py,sb3_clearning/offline.py,sb3_clearning/envs/wrappers.py
+PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+.PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all]"
+	touch $@
+
+demo: install
+	$(BIN)/python -m sb3_clearning.experiments demo
+
+test: check-codestyle lint type pytest
+
+pytest: install
+	$(PYTEST) -m "not slow" --cov --cov-report=
+	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
+
+test-all: check-codestyle lint type
+	$(PYTEST) --cov --cov-report=
+	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
+
+lint: install
+	$(BIN)/ruff check $(CODE)
+
+type: install
+	$(BIN)/mypy
+
+check-codestyle: install
+	$(BIN)/black --check $(CODE)
+
+format: install
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/black $(CODE)
+
+commit-checks: format type lint
+
+bench: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache build *.egg-info

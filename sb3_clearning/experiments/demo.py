@@ -1,0 +1,181 @@
+"""
+Two minutes on FetchReach-v4: ``make demo``, or ``python -m sb3_clearning.experiments demo``.
+
+Trains CLearning, prints success rate and distances before and after, and saves the model, its learning curve and a picture of
+the learned future density.
+"""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import obs_as_tensor
+
+from sb3_clearning import CLearning
+from sb3_clearning.experiments.evaluation import evaluate_goals
+
+ENV_ID = "FetchReach-v4"
+N_EPISODES = 20
+
+
+class Curve(NamedTuple):
+    """
+    A learning curve.
+
+    :param steps: Environment steps
+    :param measured: The evaluation at each
+    """
+
+    steps: list[int]
+    measured: list[dict[str, float]]
+
+
+class EvaluateSometimes(BaseCallback):
+    """
+    Evaluates the policy every so many steps.
+
+    :param every: Number of steps
+    """
+
+    def __init__(self, every: int):
+        super().__init__()
+        self.every = every
+        self.curve = Curve([], [])
+
+    def _on_training_start(self) -> None:
+        self._evaluate()
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % self.every == 0:
+            self._evaluate()
+        return True
+
+    def _evaluate(self) -> None:
+        self.curve.steps.append(self.num_timesteps)
+        self.curve.measured.append(evaluate_goals(self.model, lambda: gym.make(ENV_ID), N_EPISODES))
+
+
+def plot_curve(curve: Curve, path: Path) -> None:
+    """
+    :param curve: The learning curve
+    :param path: The picture to write
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    success, distance = figure.subplots(1, 2)
+    success.plot(curve.steps, [row["success"] for row in curve.measured], marker="o")
+    success.set(title="Success rate", xlabel="environment steps", ylim=(-0.05, 1.05))
+    for name in ("initial", "final", "minimum"):
+        distance.plot(curve.steps, [100 * row[name] for row in curve.measured], marker="o", label=name)
+    distance.set(title="Distance to the goal (cm)", xlabel="environment steps", ylim=(0, None))
+    distance.legend(frameon=False)
+    for axes in (success, distance):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"C-learning on {ENV_ID}: no reward was read")
+    figure.savefig(path, dpi=150)
+
+
+@th.no_grad()
+def log_density_ratio(
+    model: CLearning, observation: dict[str, np.ndarray], goals: np.ndarray, action: np.ndarray
+) -> np.ndarray:
+    r"""
+    The classifier's log-odds, :math:`\log p_+(g \mid s, a) - \log p(g)`, Eq. "prob-ratio".
+
+    :param model: A trained model
+    :param observation: One state
+    :param goals: ``(n, goal_dim)``
+    :param action: The first action, within [-1, 1]
+    :return: ``(n,)``
+    """
+    batch = {key: np.repeat(value[None], len(goals), axis=0).astype(np.float32) for key, value in observation.items()}
+    batch["desired_goal"] = goals.astype(np.float32)
+    tensors = obs_as_tensor(batch, model.device)
+    actions = th.as_tensor(action, dtype=th.float32, device=model.device).expand(len(goals), -1)
+    return model.critic(tensors, actions).mean(dim=0).cpu().numpy()
+
+
+def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
+    """
+    Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal
+    plane through
+    the hand, and the difference that the action makes.
+
+    :param model: A trained model
+    :param path: The picture to write
+    :param size: Number of points along a side
+    """
+    from matplotlib.figure import Figure
+
+    env = gym.make(ENV_ID)
+    observation, _ = env.reset(seed=0)
+    hand = observation["achieved_goal"]
+    xs, ys = np.linspace(hand[0] - 0.2, hand[0] + 0.2, size), np.linspace(hand[1] - 0.2, hand[1] + 0.2, size)
+    goals = np.stack([*np.meshgrid(xs, ys), np.full((size, size), hand[2])], axis=-1).reshape(-1, 3)
+    visited = model.replay_buffer.observations["achieved_goal"][: model.replay_buffer.size()].reshape(-1, 3)
+    near = visited[np.abs(visited[:, 2] - hand[2]) < 0.02]
+
+    left, right = np.array([0.0, -1, 0, 0]), np.array([0.0, 1, 0, 0])
+    maps = {
+        "first action: y down": log_density_ratio(model, observation, goals, left),
+        "first action: y up": log_density_ratio(model, observation, goals, right),
+    }
+    maps["difference (up - down)"] = maps["first action: y up"] - maps["first action: y down"]
+    figure = Figure(figsize=(12, 4), layout="constrained")
+    for axes, (title, values) in zip(figure.subplots(1, 3), maps.items(), strict=True):
+        difference = title.startswith("difference")
+        limit = float(np.abs(values).max()) if difference else None
+        image = axes.pcolormesh(
+            xs, ys, values.reshape(size, size), cmap="coolwarm" if difference else "viridis",
+            vmin=-limit if limit else None, vmax=limit, shading="auto",
+        )  # fmt: skip
+        axes.plot(near[::20, 0], near[::20, 1], ".", color="white", markersize=1, alpha=0.4)
+        axes.plot(hand[0], hand[1], "o", color="black", markerfacecolor="white", label="the hand now")
+        axes.set(title=title, xlabel="x (m)", ylabel="y (m)", aspect="equal", xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
+        figure.colorbar(image, ax=axes, shrink=0.85)
+    figure.suptitle(
+        "Where the hand will be: log p(future state | state, action) / p(state), with each place as the commanded goal"
+    )
+    figure.savefig(path, dpi=130)
+    env.close()
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments demo", description=__doc__)
+    parser.add_argument("--steps", type=int, default=8000, help="environment steps")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=Path("demo"))
+    options = parser.parse_args(argv)
+    if options.steps < 10:
+        parser.error("--steps must be at least 10")
+
+    import gymnasium_robotics
+
+    gym.register_envs(gymnasium_robotics)
+    options.output.mkdir(parents=True, exist_ok=True)
+    model = CLearning("MultiInputPolicy", ENV_ID, seed=options.seed)
+    evaluate = EvaluateSometimes(max(options.steps // 8, 1))
+    print(f"Training CLearning on {ENV_ID} for {options.steps} steps; rewards are not read.")
+    model.learn(options.steps, callback=evaluate, progress_bar=True)
+
+    before, after = evaluate.curve.measured[0], evaluate.curve.measured[-1]
+    print(f"\n{N_EPISODES} evaluation episodes   before    after")
+    for name in before:
+        label = "success rate" if name == "success" else f"{name} distance (cm)"
+        scale = 1 if name == "success" else 100
+        print(f"{label:24} {scale * before[name]:8.2f} {scale * after[name]:8.2f}")
+
+    model_path, curve_path, density_path = (options.output / name for name in ("model.zip", "curve.png", "density.png"))
+    model.save(model_path)
+    plot_curve(evaluate.curve, curve_path)
+    plot_density(model, density_path)
+    print(f"\nSaved: {model_path} (the model), {curve_path} (its learning curve), {density_path} (the learned future density)")
