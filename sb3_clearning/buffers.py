@@ -125,7 +125,7 @@ class GoalReplayBuffer(DictReplayBuffer):
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
 
-        self._shapes: dict[str, tuple[int, ...]] = self.obs_shape  # type: ignore[assignment]
+        self._shapes: dict[str, tuple[int, ...]] = self.obs_shape
         self._columns: dict[str, slice] = {}
         self._side_dtypes: dict[str, np.dtype] = {}
         width = 0
