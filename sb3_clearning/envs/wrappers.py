@@ -45,8 +45,8 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         # Reach any pose of the cheetah, as found after 100 random actions
         env = GoalFromObservation(gym.make("HalfCheetah-v5"), goal_sampler="random_actions", n_random_actions=100)
 
-        # Only the tip's position counts: indices, a slice, or a function that acts on the last axis
-        env = GoalFromObservation(gym.make("Reacher-v5"), crop=[8, 9], goal_sampler="reset", distance_threshold=0.02)
+        # Only the arm's angles count, not their velocities: indices, a slice, or a function that acts on the last axis
+        env = GoalFromObservation(gym.make("Reacher-v5"), crop=[0, 1, 2, 3], distance_threshold=0.1)
         env = GoalFromObservation(gym.make("Pendulum-v1"), crop=slice(0, 2), goal_sampler=np.array([[1.0, 0.0]]))
 
 
