@@ -1,4 +1,3 @@
-import copy
 import pickle
 
 import numpy as np
@@ -136,16 +135,6 @@ def test_a_saved_noise_goes_on_where_it_stopped() -> None:
     _roll(noise, 7)
     restored = pickle.loads(pickle.dumps(noise))
     np.testing.assert_array_equal(_roll(noise, 43), _roll(restored, 43))
-
-
-def test_the_caller_may_write_into_a_step() -> None:
-    noise = PinkActionNoise(np.ones(2), length=2)
-    twin = copy.deepcopy(noise)
-    np.random.seed(1)
-    noise()[:] = np.nan
-    second = noise()
-    np.random.seed(1)
-    np.testing.assert_array_equal(_roll(twin, 2)[1], second)
 
 
 @pytest.mark.parametrize(

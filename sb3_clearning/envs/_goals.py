@@ -1,0 +1,103 @@
+"""What the goal wrappers share: types, spaces, seeds, distances, and the checks of what users give."""
+
+import copy
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+
+def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
+    """Whether arrays are images, by SB3's habit: three axes of uint8."""
+    return len(shape) == 3 and dtype == np.uint8
+
+
+def as_learnable(array: np.ndarray) -> np.ndarray:
+    """A copy in the type that networks read: images as they are, all else in float32."""
+    array = np.asarray(array)
+    return np.array(array, dtype=np.uint8 if is_image(array.shape, array.dtype) else np.float32)
+
+
+def as_learnable_space(space: spaces.Box) -> spaces.Box:
+    """The space of `as_learnable` arrays."""
+    if is_image(space.shape, space.dtype):
+        return copy.deepcopy(space)
+    with np.errstate(over="ignore"):  # a bound beyond float32 is none
+        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+
+
+def widest_space(example: np.ndarray) -> spaces.Box:
+    """All arrays of the example's shape and type: a function's bounds can't be inferred from those of its argument."""
+    if example.dtype == np.uint8:
+        return spaces.Box(0, 255, example.shape, np.uint8)
+    return spaces.Box(-np.inf, np.inf, example.shape, np.float32)
+
+
+def example(space: spaces.Box, value: float) -> np.ndarray:
+    """An array of the space with `value` everywhere, or the nearest that the bounds allow."""
+    return np.clip(np.full(space.shape, value), space.low, space.high).astype(space.dtype)
+
+
+def seed_sequence(seed: int | None, owner: str) -> np.random.SeedSequence:
+    """The randomness of the wrapper `owner`: the same seed resets all wrappers on an env, and they must not draw the same."""
+    return np.random.SeedSequence(None if seed is None else [seed, *owner.encode()])
+
+
+def to_seed(sequence: np.random.SeedSequence) -> int:
+    """A seed for an env or a space."""
+    return int(sequence.generate_state(1)[0]) >> 1  # 31 bits, since some simulators take a signed 32-bit seed
+
+
+def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, space: spaces.Box) -> np.ndarray:
+    """
+    Distance between goals: Euclidean; for images the root mean square difference of the pixels, scaled to [0, 1].
+
+    :param achieved_goal: Goals ``(…, *goal_shape)``
+    :param desired_goal: Goals ``(…, *goal_shape)``
+    :param space: The space of the goals
+    :return: Distances ``(…)``
+    """
+    # To floats before the difference: unsigned integers would wrap around
+    squares = (np.asarray(achieved_goal, dtype=np.float64) - np.asarray(desired_goal, dtype=np.float64)) ** 2
+    axes = tuple(range(-len(space.shape), 0))
+    if is_image(space.shape, space.dtype):
+        return np.sqrt(squares.mean(axis=axes)) / 255
+    return np.sqrt(squares.sum(axis=axes))
+
+
+def sparse_reward(success: np.ndarray) -> np.ndarray:
+    """0 where successful, else -1."""
+    return np.asarray(success, dtype=np.float32) - np.float32(1)
+
+
+def crop_indices(crop: Any, n: int) -> np.ndarray:
+    """The crop as indices of a vector of `n` entries."""
+    if isinstance(crop, slice):
+        if any(bound is not None and not -n <= bound <= n for bound in (crop.start, crop.stop)):
+            raise ValueError(f"crop={crop} is out of range for an observation of {n} entries")
+        indices = np.arange(n)[crop]
+    else:
+        indices = np.asarray(crop)
+        if indices.dtype == bool and indices.shape == (n,):
+            indices = np.flatnonzero(indices)
+        elif indices.ndim != 1 or (indices.size > 0 and not np.issubdtype(indices.dtype, np.integer)):
+            raise TypeError(f"crop must be a sequence of indices, a slice, a function of an array, or None, got {crop!r}")
+    if indices.size == 0:
+        raise ValueError(f"crop={crop!r} is empty: it selects nothing of an observation of {n} entries")
+    if not ((indices >= -n) & (indices < n)).all():
+        raise ValueError(f"crop={crop!r} is out of range for an observation of {n} entries")
+    return indices
+
+
+def check_goals(goals: Any, shape: tuple[int, ...], dtype: Any, name: str) -> np.ndarray:
+    """Goals in the goal space's type, or an error that names where they came from."""
+    goals = np.asarray(goals)
+    if goals.shape != shape:
+        raise ValueError(f"{name} has the shape {goals.shape}, expected {shape}")
+    if not (np.issubdtype(goals.dtype, np.number) or goals.dtype == bool):
+        raise TypeError(f"{name} must hold numbers, got the type {goals.dtype}")
+    if not np.isfinite(goals).all():
+        raise ValueError(f"{name} has entries that are not finite")
+    if dtype == np.uint8 and not ((goals >= 0) & (goals <= 255) & (goals == np.floor(goals))).all():
+        raise ValueError(f"{name} must be an image with whole numbers from 0 to 255")
+    return goals.astype(dtype)
