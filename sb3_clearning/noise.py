@@ -81,12 +81,7 @@ class PinkActionNoise(ActionNoise):
         if self._sequence is None or self._step == self._length:
             self._sequence = (self._sigma * pink_noise(self._length, self._sigma.shape, self._beta)).astype(self._dtype)
             self._step = 0
-<<<<<<< HEAD
-        # A copy, since SB3 may write into the noise it was given
-        noise = self._sequence[self._step].copy()
-=======
         noise = self._sequence[self._step]
->>>>>>> wrappers
         self._step += 1
         return noise
 
