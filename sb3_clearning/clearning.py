@@ -11,7 +11,11 @@ from torch.nn import functional as F
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
 from sb3_clearning.goal_algorithm import GoalAlgorithm, split_observations
 from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
+from sb3_clearning.plain_update import PlainUpdate
 from sb3_clearning.policies import CLearningPolicy
+
+#: The logs are averaged over every so many updates: measuring costs a few per cent of an update.
+MEASURE_EVERY = 10
 
 
 class CLearning(GoalAlgorithm):
@@ -153,6 +157,13 @@ class CLearning(GoalAlgorithm):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"`{name}` must be one of {allowed}, not {getattr(self, name)!r}.")
 
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self._plain = PlainUpdate(self) if PlainUpdate.applies(self) else None
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_plain"]
+
     def relabelling(self) -> dict[str, float]:
         r"""
         The appendix's table on mixing: of a batch :math:`\lambda/2` has next, :math:`(1-\lambda)/2` future and 1/2 random
@@ -189,6 +200,8 @@ class CLearning(GoalAlgorithm):
     @th.no_grad()
     def _importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
         """:return: w(s', a', g) of the random goals g, with a' from the policy that is commanded to reach g"""
+        if self._plain is not None:
+            return self._plain.importance_weights(batch, part)
         next_obs = split_observations(batch.next_observations, part)
         if self.policy.stochastic_actor:
             next_actions = self.actor(next_obs)
@@ -230,15 +243,25 @@ class CLearning(GoalAlgorithm):
     def _update_classifier(self, batch: GoalBatch) -> None:
         """Descend the classifier loss, Eq. "objective4" with the appendix's mixing."""
         labels, weights, w = self._labels_and_weights(batch)
-        logits = self.critic(batch.observations, batch.actions)
-        loss = ELEMENTWISE_LOSSES[self.classifier_loss](logits, labels, weights).sum()
-        self.critic.optimizer.zero_grad()
-        loss.backward()
-        self.critic.optimizer.step()
-        self._measure_classifier(batch, logits.detach(), loss, w)
+        if self._plain is not None:
+            logits = self._plain.update_classifier(batch, labels, weights)
+        else:
+            logits = self.critic(batch.observations, batch.actions)
+            loss = ELEMENTWISE_LOSSES[self.classifier_loss](logits, labels, weights).sum()
+            self.critic.optimizer.zero_grad()
+            loss.backward()
+            self.critic.optimizer.step()
+        if self._measures():
+            self._measure_classifier(batch, logits.detach(), labels, weights, w)
+
+    def _measures(self) -> bool:
+        """:return: Whether this update is one of those that the logs are averaged over; the first always is"""
+        return self._n_updates % MEASURE_EVERY == 1 % MEASURE_EVERY
 
     @th.no_grad()
-    def _measure_classifier(self, batch: GoalBatch, logits: th.Tensor, loss: th.Tensor, w: th.Tensor) -> None:
+    def _measure_classifier(
+        self, batch: GoalBatch, logits: th.Tensor, labels: th.Tensor, weights: th.Tensor, w: th.Tensor
+    ) -> None:
         part = self._random_part(batch)
         positive, random = logits[:, : part.start], logits[:, part]
         # A weight at the limit counts as clipped; rounding in exp(log(limit)) must not hide it.
@@ -246,7 +269,7 @@ class CLearning(GoalAlgorithm):
         clipped = (w >= limit * (1 - 1e-5)) if math.isfinite(limit) else th.zeros_like(w)
         self._metrics.add(
             {
-                "train/classifier_loss": loss,
+                "train/classifier_loss": ELEMENTWISE_LOSSES[self.classifier_loss](logits, labels, weights).sum(),
                 "train/accuracy_positive": (positive > 0).float().mean(),
                 "train/accuracy_negative": (random < 0).float().mean(),
                 "train/logits_positive": positive.mean(),
@@ -258,12 +281,20 @@ class CLearning(GoalAlgorithm):
 
     def _update_actor(self, batch: GoalBatch) -> None:
         """Ascend Eq. "policy-update": the log of the smallest classifier's probability that the goal is reached."""
-        actions = self.actor(batch.observations)
-        with th.no_grad():
-            features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
-        logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
-        loss = -(F.logsigmoid(logits) if self.actor_loss == "log_prob" else logits.sigmoid()).mean()
-        self.actor.optimizer.zero_grad()
-        loss.backward(inputs=self._actor_parameters)
-        self.actor.optimizer.step()
-        self._metrics.add({"train/actor_loss": loss, "train/logits_actor": logits.mean()})
+        if self._plain is not None:
+            logits = self._plain.update_actor(batch)
+        else:
+            actions = self.actor(batch.observations)
+            with th.no_grad():
+                features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
+            logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
+            self.actor.optimizer.zero_grad()
+            self._actor_objective(logits).backward(inputs=self._actor_parameters)
+            self.actor.optimizer.step()
+        if self._measures():
+            logits = logits.detach()
+            self._metrics.add({"train/actor_loss": self._actor_objective(logits), "train/logits_actor": logits.mean()})
+
+    def _actor_objective(self, logits: th.Tensor) -> th.Tensor:
+        """:return: The loss that the actor descends"""
+        return -(F.logsigmoid(logits) if self.actor_loss == "log_prob" else logits.sigmoid()).mean()

@@ -1,0 +1,145 @@
+"""CLearning's update for plain networks: the same numbers as with autograd, at the speed of the matrix products."""
+
+from typing import TYPE_CHECKING
+
+import torch as th
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
+from stable_baselines3.td3.policies import Actor
+from torch import nn
+
+from sb3_clearning.buffers import GoalBatch
+from sb3_clearning.losses import importance_weight
+from sb3_clearning.plain_mlp import PlainMLP, adam_step, is_fused_adam
+from sb3_clearning.policies import BatchedLinear, ClassifierCritic
+
+if TYPE_CHECKING:
+    from sb3_clearning.clearning import CLearning
+
+
+def _only_flattens(extractor: BaseFeaturesExtractor) -> bool:
+    """:return: Whether the features are the observation's keys one after the other"""
+    return type(extractor) is CombinedExtractor and all(type(part) is nn.Flatten for part in extractor.extractors.values())
+
+
+def _actor_layers(actor: nn.Module) -> list[nn.Linear] | None:
+    if type(actor) is not Actor or not _only_flattens(actor.features_extractor):  # type: ignore[arg-type]
+        return None
+    modules = list(actor.mu)
+    if not modules or type(modules[-1]) is not nn.Tanh:
+        return None
+    layers = PlainMLP.layers_of(nn.Sequential(*modules[:-1]), nn.Linear)
+    return layers if layers is None or all(layer.bias is not None for layer in layers) else None
+
+
+def _critic_layers(critic: nn.Module) -> list[BatchedLinear] | None:
+    if type(critic) is not ClassifierCritic or not _only_flattens(critic.features_extractor):
+        return None
+    return PlainMLP.layers_of(critic.classifiers, BatchedLinear)
+
+
+class PlainUpdate:
+    """
+    One update of a CLearning model with plain ReLU networks, a deterministic actor and fused Adams.
+
+    :param model: The model
+    """
+
+    def __init__(self, model: "CLearning"):
+        self.model = model
+        layers = (
+            _actor_layers(model.actor),
+            _actor_layers(model.actor_target),
+            _critic_layers(model.critic),
+            _critic_layers(model.critic_target),
+        )
+        actor, actor_target, critic, critic_target = layers
+        assert actor and actor_target and critic and critic_target, "see `applies`"
+        self.actor, self.actor_target = PlainMLP(actor), PlainMLP(actor_target)
+        self.critic, self.critic_target = PlainMLP(critic), PlainMLP(critic_target)
+        self.n_features = actor[0].in_features
+
+    @staticmethod
+    def applies(model: "CLearning") -> bool:
+        """
+        :param model: A model
+        :return: Whether its networks and optimizers are plain and its update is not a subclass's own
+        """
+        from sb3_clearning.clearning import CLearning
+
+        own = ("_update", "_update_actor", "_update_classifier", "_labels_and_weights", "_importance_weights", "_update_targets")
+        return (
+            all(getattr(type(model), name) is getattr(CLearning, name) for name in own)
+            and all(_actor_layers(actor) for actor in (model.actor, model.actor_target))
+            and all(_critic_layers(critic) for critic in (model.critic, model.critic_target))
+            and all(is_fused_adam(network.optimizer) for network in (model.actor, model.critic))
+            and all(th.is_floating_point(parameter) for parameter in model.policy.parameters())
+        )
+
+    def act(self, features: th.Tensor) -> th.Tensor:
+        """
+        :param features: ``(batch, features)``
+        :return: The actor's actions, ``(batch, action_dim)``, in memory that the next call overwrites
+        """
+        return self.actor.forward(features)[-1][0].tanh_()
+
+    @th.no_grad()
+    def importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
+        """
+        :param batch: The batch
+        :param part: Its part with random goals
+        :return: w(s', a', g) of the random goals
+        """
+        assert batch.next_inputs is not None
+        model, features = self.model, batch.next_inputs[part]
+        actions = self.actor_target.forward(features)[-1][0].tanh_()
+        noise = th.randn_like(actions).mul_(model.target_policy_noise).clamp_(-model.target_noise_clip, model.target_noise_clip)
+        actions = actions.add_(noise).clamp_(-1, 1)
+        logits = self.critic_target.forward(th.cat([features, actions], dim=1))[-1].squeeze(-1).amin(dim=0)
+        return importance_weight(logits, model.importance_weight_limit)
+
+    @th.no_grad()
+    def update_classifier(self, batch: GoalBatch, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
+        """
+        Descend the classifier loss.
+
+        :param batch: The batch
+        :param labels: ``(batch,)``
+        :param weights: ``(batch,)``
+        :return: The logits before the step, ``(n_critics, batch)``
+        """
+        assert batch.inputs is not None
+        activations = self.critic.forward(batch.inputs)
+        probabilities = activations[-1].squeeze(-1).sigmoid()
+        gradient = (probabilities - labels).mul_(weights)  # of the cross entropy with respect to the logits
+        if self.model.classifier_loss == "mse":
+            gradient *= 2 * probabilities * (1 - probabilities)
+        self.critic.backward(activations, gradient.unsqueeze(-1), parameters=True)
+        adam_step(self.model.critic.optimizer)  # type: ignore[arg-type]
+        return activations[-1].squeeze(-1)
+
+    @th.no_grad()
+    def update_actor(self, batch: GoalBatch) -> th.Tensor:
+        """
+        Ascend the policy objective.
+
+        :param batch: The batch
+        :return: The smallest logits of the actor's actions, ``(batch,)``
+        """
+        assert batch.inputs is not None
+        features = batch.inputs[:, : self.n_features]
+        activations = self.actor.forward(features)
+        actions = activations[-1][0].tanh_()
+        critic_activations = self.critic.forward(th.cat([features, actions], dim=1))
+        logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
+        # -log C has the gradient C - 1 with respect to the logit, -C has -C (1 - C); only the smallest classifier gets it.
+        gradient = logits.sigmoid() - 1
+        if self.model.actor_loss == "prob":
+            gradient *= logits.sigmoid()
+        gradient /= len(logits)
+        per_critic = gradient.new_zeros(self.critic.n, len(logits)).scatter_(0, smallest.unsqueeze(0), gradient.unsqueeze(0))
+        first = self.critic.backward(critic_activations, per_critic.unsqueeze(-1), parameters=False)
+        action_gradient = self.critic.input_gradient(first, slice(self.n_features, None))
+        action_gradient *= 1 - actions.square()  # through the tanh
+        self.actor.backward(activations, action_gradient.unsqueeze(0), parameters=True)
+        adam_step(self.model.actor.optimizer)  # type: ignore[arg-type]
+        return logits
