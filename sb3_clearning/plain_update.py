@@ -66,7 +66,14 @@ class PlainUpdate:
         """
         from sb3_clearning.clearning import CLearning
 
-        own = ("_update", "_update_actor", "_update_classifier", "_labels_and_weights", "_importance_weights", "_update_targets")
+        own = (
+            "_update",
+            "_update_actor",
+            "_update_classifier",
+            "_labels_and_weights",
+            "_importance_weights",
+            "_update_targets",
+        )
         return (
             all(getattr(type(model), name) is getattr(CLearning, name) for name in own)
             and all(_actor_layers(actor) for actor in (model.actor, model.actor_target))
@@ -92,7 +99,9 @@ class PlainUpdate:
         assert batch.next_inputs is not None
         model, features = self.model, batch.next_inputs[part]
         actions = self.actor_target.forward(features)[-1][0].tanh_()
-        noise = th.randn_like(actions).mul_(model.target_policy_noise).clamp_(-model.target_noise_clip, model.target_noise_clip)
+        noise = (
+            th.randn_like(actions).mul_(model.target_policy_noise).clamp_(-model.target_noise_clip, model.target_noise_clip)
+        )
         actions = actions.add_(noise).clamp_(-1, 1)
         logits = self.critic_target.forward(th.cat([features, actions], dim=1))[-1].squeeze(-1).amin(dim=0)
         return importance_weight(logits, model.importance_weight_limit)

@@ -22,7 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
 from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.experiments.evaluation import evaluate_goals
+from sb3_clearning.experiments.evaluation import EVALUATION_SEED, evaluate_goals
 
 
 class Task(NamedTuple):
@@ -79,16 +79,20 @@ class EvaluateAndRecord(BaseCallback):
     :param task: The task
     :param path: The table
     :param constants: What stands in every row
+    :param evaluation_seed: The first evaluation episode's seed
     """
 
-    def __init__(self, task: Task, path: Path, constants: dict[str, Any]):
+    def __init__(self, task: Task, path: Path, constants: dict[str, Any], evaluation_seed: int):
         super().__init__()
+        self.evaluation_seed = evaluation_seed
         self.task, self.path, self.constants = task, path, constants
         self.start = time.time()
 
     def _on_step(self) -> bool:
         if self.num_timesteps % (self.task.steps // EVALUATIONS) == 0:
-            measured = evaluate_goals(self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs))
+            measured = evaluate_goals(
+                self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs), seed=self.evaluation_seed
+            )
             row = {**self.constants, "step": self.num_timesteps, **{key: round(value, 5) for key, value in measured.items()}}
             append_row(self.path, {**row, "seconds": round(time.time() - self.start, 1)})
         return True
@@ -119,7 +123,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any]) -> None:
+def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED) -> None:
     """
     One run, with one thread.
 
@@ -127,6 +131,7 @@ def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any]) -> None
     :param seed: The seed
     :param path: The table
     :param arguments: Arguments for CLearning beyond the defaults
+    :param evaluation_seed: The first evaluation episode's seed
     """
     import gymnasium_robotics
 
@@ -136,7 +141,7 @@ def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any]) -> None
     constants = {"task": name, "seed": seed, "arguments": json.dumps(arguments), "versions": versions(), "commit": commit()}
     env = gym.make(task.env_id, **task.env_kwargs)
     model = CLearning("MultiInputPolicy", env, seed=seed, **arguments)
-    model.learn(task.steps, callback=EvaluateAndRecord(task, path, constants))
+    model.learn(task.steps, callback=EvaluateAndRecord(task, path, constants, evaluation_seed))
 
 
 def finished(rows: list[dict[str, str]], name: str, seed: int, arguments: dict[str, Any]) -> bool:
@@ -196,22 +201,25 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments core", description=__doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5, help="number of training seeds")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first training seed; the next ones follow")
+    parser.add_argument("--evaluation-seed", type=int, default=EVALUATION_SEED, help="the first evaluation episode's seed")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--arguments", type=json.loads, default={}, help="CLearning's arguments beyond the defaults, as JSON")
     parser.add_argument("--output", type=Path, default=Path("results/core.csv"))
     parser.add_argument("--run", nargs=2, metavar=("TASK", "SEED"), help="one run, in this process")
     options = parser.parse_args(argv)
     if options.run:
-        run_one(options.run[0], int(options.run[1]), options.output, options.arguments)
+        run_one(options.run[0], int(options.run[1]), options.output, options.arguments, options.evaluation_seed)
         return
     rows = read_rows(options.output)
-    runs = [(name, seed) for name in options.tasks for seed in range(options.seeds)]
+    runs = [(name, seed) for name in options.tasks for seed in range(options.first_seed, options.first_seed + options.seeds)]
     missing = [run for run in runs if not finished(rows, *run, options.arguments)]
     print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {options.output}; {len(missing)} to do")
 
     def start(run: tuple[str, int]) -> None:
         command = [sys.executable, "-m", "sb3_clearning.experiments", "core", "--run", run[0], str(run[1])]
-        subprocess.run([*command, "--output", str(options.output), "--arguments", json.dumps(options.arguments)], check=True)
+        command += ["--output", str(options.output), "--arguments", json.dumps(options.arguments)]
+        subprocess.run([*command, "--evaluation-seed", str(options.evaluation_seed)], check=True)
         print(f"finished: {run[0]}, seed {run[1]}", flush=True)
 
     with ThreadPoolExecutor(options.jobs) as pool:
