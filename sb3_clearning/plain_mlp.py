@@ -1,9 +1,12 @@
 """
 Plain ReLU networks with their gradients written out, for the update's fast path.
 
-Autograd's graph, its allocations and the optimizer's Python cost half as much again as the matrix products of networks of the usual size.
+Autograd's graph, its allocations and the optimizer's Python cost half as much again as the matrix products of networks of
+the usual size.
 Here each product writes into memory that is reused, and nothing is computed for parameters that get no gradient.
 """
+
+from collections.abc import Sequence
 
 import torch as th
 from torch import nn
@@ -13,14 +16,15 @@ from sb3_clearning.policies import BatchedLinear
 
 class PlainMLP:
     """
-    ``n`` networks of the same shape, ReLU between their layers, as batched products. It holds no parameters: it works on those of
+    ``n`` networks of the same shape, ReLU between their layers, as batched products. It holds no parameters: it works on
+    those of
     a module and writes their gradients to ``.grad``.
 
     :param layers: BatchedLinear layers, or ``nn.Linear`` layers for ``n = 1``
     """
 
     def __init__(self, layers: list[BatchedLinear] | list[nn.Linear]):
-        self.layers = layers
+        self.layers: Sequence[BatchedLinear | nn.Linear] = layers
         first = layers[0]
         self.n = first.weight.shape[0] if isinstance(first, BatchedLinear) else 1
         self._hidden: dict[int, list[th.Tensor]] = {}
@@ -52,7 +56,8 @@ class PlainMLP:
     def forward(self, inputs: th.Tensor) -> list[th.Tensor]:
         """
         :param inputs: ``(batch, in)``, the same for all networks
-        :return: The inputs ``(n, batch, in)``, the hidden layers after their ReLU, and the output ``(n, batch, out)``, in memory
+        :return: The inputs ``(n, batch, in)``, the hidden layers after their ReLU, and the output ``(n, batch, out)``, in
+            memory
             that the next call with the same batch size overwrites
         """
         activations = [inputs.expand(self.n, *inputs.shape)]

@@ -21,20 +21,17 @@ def _only_flattens(extractor: BaseFeaturesExtractor) -> bool:
     return type(extractor) is CombinedExtractor and all(type(part) is nn.Flatten for part in extractor.extractors.values())
 
 
-def _actor_layers(actor: nn.Module) -> list[nn.Linear] | None:
-    if type(actor) is not Actor or not _only_flattens(actor.features_extractor):  # type: ignore[arg-type]
+def _layers(network: nn.Module) -> list | None:
+    """:return: The linear layers of an actor or of classifiers, if these are plain ReLU networks on the observation itself"""
+    if type(network) not in (Actor, ClassifierCritic) or not _only_flattens(network.features_extractor):  # type: ignore[arg-type]
         return None
-    modules = list(actor.mu)
-    if not modules or type(modules[-1]) is not nn.Tanh:
+    if isinstance(network, ClassifierCritic):
+        return PlainMLP.layers_of(network.classifiers, BatchedLinear)
+    assert isinstance(network, Actor)
+    modules = list(network.mu)
+    if type(modules[-1]) is not nn.Tanh:
         return None
-    layers = PlainMLP.layers_of(nn.Sequential(*modules[:-1]), nn.Linear)
-    return layers if layers is None or all(layer.bias is not None for layer in layers) else None
-
-
-def _critic_layers(critic: nn.Module) -> list[BatchedLinear] | None:
-    if type(critic) is not ClassifierCritic or not _only_flattens(critic.features_extractor):
-        return None
-    return PlainMLP.layers_of(critic.classifiers, BatchedLinear)
+    return PlainMLP.layers_of(nn.Sequential(*modules[:-1]), nn.Linear)
 
 
 class PlainUpdate:
@@ -46,17 +43,11 @@ class PlainUpdate:
 
     def __init__(self, model: "CLearning"):
         self.model = model
-        layers = (
-            _actor_layers(model.actor),
-            _actor_layers(model.actor_target),
-            _critic_layers(model.critic),
-            _critic_layers(model.critic_target),
-        )
-        actor, actor_target, critic, critic_target = layers
-        assert actor and actor_target and critic and critic_target, "see `applies`"
-        self.actor, self.actor_target = PlainMLP(actor), PlainMLP(actor_target)
-        self.critic, self.critic_target = PlainMLP(critic), PlainMLP(critic_target)
-        self.n_features = actor[0].in_features
+        networks = (model.actor, model.actor_target, model.critic, model.critic_target)
+        # What `applies` has found to be plain.
+        actor, actor_target, critic, critic_target = (PlainMLP(_layers(network) or []) for network in networks)
+        self.actor, self.actor_target, self.critic, self.critic_target = actor, actor_target, critic, critic_target
+        self.n_features = model.actor.features_dim
 
     @staticmethod
     def applies(model: "CLearning") -> bool:
@@ -76,8 +67,7 @@ class PlainUpdate:
         )
         return (
             all(getattr(type(model), name) is getattr(CLearning, name) for name in own)
-            and all(_actor_layers(actor) for actor in (model.actor, model.actor_target))
-            and all(_critic_layers(critic) for critic in (model.critic, model.critic_target))
+            and all(_layers(network) for network in (model.actor, model.actor_target, model.critic, model.critic_target))
             and all(is_fused_adam(network.optimizer) for network in (model.actor, model.critic))
             and all(th.is_floating_point(parameter) for parameter in model.policy.parameters())
         )
