@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch as th
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
@@ -182,6 +183,11 @@ class CLearning(GoalAlgorithm):
     def importance_weight_limit(self) -> float:
         r""":return: The largest importance weight: ``w_clip``, or :math:`1/(1-\gamma)` if that is None"""
         return 1 / (1 - self.gamma) if self.w_clip is None else self.w_clip
+
+    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
+        if self._plain is None:
+            return super()._act(obs)
+        return self._plain.act(obs).reshape(-1, *self.action_space.shape)  # type: ignore[misc]
 
     def _absorbing(self) -> bool:
         return self.terminal == "absorbing"

@@ -155,20 +155,25 @@ class GoalAlgorithm(TD3):
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        if self.num_timesteps < learning_starts:
-            # Random actions fill the whole range already: no noise on top.
-            if self.warmup_noise == "pink":
-                scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
-                return self.policy.unscale_action(scaled), scaled
-            action_noise = None
-        action, buffer_action = super()._sample_action(learning_starts, action_noise, n_envs)
-        if not np.isfinite(buffer_action).all():
-            raise ValueError(
-                "The actor returned an action that is not finite: training has diverged. The last checkpoint is "
-                "untouched; go on from it "
-                "with a lower `learning_rate` or `w_clip`."
-            )
-        return action, buffer_action
+        if self.num_timesteps >= learning_starts:
+            scaled = self._act(self._last_obs)  # type: ignore[arg-type]
+            if action_noise is not None:
+                scaled = np.clip(scaled + action_noise(), -1, 1)
+            if not np.isfinite(scaled).all():
+                raise ValueError(
+                    "The actor returned an action that is not finite: training has diverged. The last checkpoint is untouched; go "
+                    "on from it with a lower `learning_rate` or `w_clip`."
+                )
+        # Random actions fill the whole range already: no noise on top.
+        elif self.warmup_noise == "pink":
+            scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
+        else:
+            scaled = self.policy.scale_action(np.array([self.action_space.sample() for _ in range(n_envs)]))
+        return self.policy.unscale_action(scaled), scaled
+
+    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
+        """:return: The policy's actions for exploration, within [-1, 1] and without noise"""
+        return self.policy.scale_action(self.predict(obs, deterministic=False)[0])
 
     @staticmethod
     def _check_finite(obs: dict[str, np.ndarray]) -> None:
