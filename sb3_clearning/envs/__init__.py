@@ -1,0 +1,27 @@
+"""
+The paper's tasks as Gymnasium goal environments.
+
+Importing this module registers their ids; a simulator is imported only when a task of it is made.
+"""
+
+from gymnasium.envs.registration import register, registry
+
+#: Each task's id, where it is, and its episode length.
+_TASKS = {
+    "SawyerReach-v0": ("sawyer:SawyerReach", 50),
+    "PointUMaze-v0": ("maze:PointUMaze", 300),
+}
+
+TASK_IDS = tuple(_TASKS)
+
+
+def register_tasks() -> None:
+    """Register the ids of all tasks. Importing `sb3_clearning.envs` does it; a second call does nothing."""
+    for task_id, (place, episode_length) in _TASKS.items():
+        if task_id not in registry:
+            register(task_id, entry_point=f"sb3_clearning.envs.{place}", max_episode_steps=episode_length)
+
+
+register_tasks()
+
+__all__ = ["TASK_IDS", "register_tasks"]
