@@ -9,6 +9,9 @@ from gymnasium.envs.registration import register, registry
 #: Each task's id, where it is, and its episode length.
 _TASKS = {
     "SawyerReach-v0": ("sawyer:SawyerReach", 50),
+    "SawyerPush-v0": ("sawyer:SawyerPush", 150),
+    "SawyerWindow-v0": ("sawyer:SawyerWindow", 150),
+    "SawyerDrawer-v0": ("sawyer:SawyerDrawer", 150),
     "PointUMaze-v0": ("maze:PointUMaze", 300),
 }
 
