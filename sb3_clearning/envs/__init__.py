@@ -12,7 +12,12 @@ _TASKS = {
     "SawyerPush-v0": ("sawyer:SawyerPush", 150),
     "SawyerWindow-v0": ("sawyer:SawyerWindow", 150),
     "SawyerDrawer-v0": ("sawyer:SawyerDrawer", 150),
+    "JacoReach-v0": ("control_suite:JacoReach", 250),
+    "Finger-v0": ("control_suite:Finger", 1000),
+    "AdroitHand-v0": ("adroit:AdroitHand", 50),
+    "AdroitPen-v0": ("adroit:AdroitPen", 100),
     "PointUMaze-v0": ("maze:PointUMaze", 300),
+    "ContinuousGridworld-v0": ("gridworld:ContinuousGridworld", 100),
 }
 
 TASK_IDS = tuple(_TASKS)

@@ -23,7 +23,7 @@ def missing_simulator(task: str, error: ImportError) -> ImportError:
     )
 
 
-class GoalTask(gym.Env[Observation, Any]):
+class GoalTask(gym.Env[Any, Any]):
     """
     A goal-conditioned task: the goal is a part of a future observation.
 
@@ -39,7 +39,7 @@ class GoalTask(gym.Env[Observation, Any]):
     :param render_mode: None or "rgb_array"
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 25}  # type: ignore[misc]
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}
 
     #: The coordinates of the observation that make up the goal.
     goal_slice: ClassVar[slice] = slice(None)

@@ -1,5 +1,8 @@
 """The U-shaped maze of D4RL, in gymnasium-robotics."""
 
+import contextlib
+import os
+
 import numpy as np
 
 from sb3_clearning.envs.base import missing_simulator
@@ -31,6 +34,9 @@ class PointUMaze(MujocoGoalTask):
         # A continuing task whose target stays: the episode goes on after the goal is reached, with the same goal.
         self._maze = PointMazeEnv(continuing_task=True, reset_target=False)
         self._point = self._maze.point_env
+        # The simulator leaves the model's file behind, one for each maze that is ever made.
+        with contextlib.suppress(OSError):
+            os.remove(self._maze.tmp_xml_file_path)
         # The walls end at 1.5; before each step the simulator clips the velocity to 5.
         high = np.array([2.5, 2.5, 10.0, 10.0])
         super().__init__(self._point.model, self._point.data, -high, high, action_size=2, render_mode=render_mode)

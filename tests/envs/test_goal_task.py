@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from sb3_clearning.envs import TASK_IDS
+from sb3_clearning.envs.gridworld import ContinuousGridworld
 
 # Dimensions of observation, goal and action, and the episode's length.
 EXPECTED = {
@@ -167,7 +169,7 @@ def test_actions_beyond_the_bounds_are_clipped(task: Any) -> None:
 
 def test_unknown_render_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="not as 'ansi'"):
-        gym.make(TASK_IDS[0]).unwrapped.__class__(render_mode="ansi")
+        ContinuousGridworld(render_mode="ansi")
 
 
 def test_a_pickled_task_goes_on_where_it_stood(task: Any) -> None:
@@ -187,12 +189,10 @@ def test_a_pickled_task_goes_on_where_it_stood(task: Any) -> None:
     ["SawyerPush-v0", *(pytest.param(task_id, marks=pytest.mark.slow) for task_id in EXPECTED if task_id != "SawyerPush-v0")],
 )
 def test_subprocesses_agree_with_this_process(task_id: str) -> None:
-    from functools import partial
-
-    workers = SubprocVecEnv([partial(gym.make, f"sb3_clearning.envs:{task_id}")] * 2)
+    workers: Any = SubprocVecEnv([partial(gym.make, f"sb3_clearning.envs:{task_id}")] * 2)
     workers.seed(21)  # SB3 gives each worker the next seed
     observations = workers.reset()
-    actions = np.zeros((2, *workers.action_space.shape), dtype=np.float32)  # type: ignore[misc]
+    actions = np.zeros((2, *workers.action_space.shape), dtype=np.float32)
     after, *_ = workers.step(actions)
     rewards = workers.env_method("compute_reward", after["achieved_goal"], after["desired_goal"], None, indices=[0])
     assert rewards[0].shape == (2,)

@@ -18,7 +18,7 @@ TASKS = {
 }
 
 # Low and high of the object's start and of the object's goal, in metres, as the docs state them. Reach has the hand's goal.
-RANGES = {
+RANGES: dict[str, Any] = {
     "SawyerReach-v0": (((0, 0), (0.6, 0.6), None), ((-0.1, 0.1), (0.8, 0.9), (0.05, 0.3))),
     "SawyerPush-v0": (((-0.1, 0.1), (0.6, 0.7), None), ((-0.1, 0.1), (0.5, 0.9), (0.015, 0.015))),
     "SawyerWindow-v0": (((-0.09, 0.09), (0.69, 0.69), (0.2, 0.2)), ((-0.09, 0.09), (0.69, 0.69), (0.2, 0.2))),
@@ -123,7 +123,7 @@ def native_observation(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
 )
 def test_goals_are_feasible(task_id: str, controller: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
     env = gym.make(task_id)
-    reached = []
+    reached: list[bool] = []
     seed = 0
     while len(reached) < 20:
         seed += 1
