@@ -84,7 +84,7 @@ class AdroitHand(AdroitTask):
     # Goals are snapshots of a moving hand: random actions end 1.3 away (median), no actions 0.9, and following the goal's
     # joints with the hand's position controllers comes within 0.5 to 1.1.
     distance_threshold = 0.75
-    camera = {"lookat": (0.0, -0.35, 0.25), "distance": 1.1, "azimuth": 45.0, "elevation": -25.0}
+    camera = {"lookat": (0.0, -0.35, 0.25), "distance": 0.9, "azimuth": 45.0, "elevation": -25.0}
     _goal_actions = 50
     _hand_joints = slice(1, 28)  # the simulator leaves the first one, the arm's way forward, to the palm's position
 
@@ -131,7 +131,7 @@ class AdroitPen(AdroitTask):
     # The simulator's 0.075 holds before the hand has moved: the pen starts 0.037 (median) from its goals.
     distance_threshold = 0.02
     camera = {"lookat": (0.0, -0.2, 0.22), "distance": 0.7, "azimuth": -45.0, "elevation": -30.0}
-    marker_radius = 0.012
+    marker_radius = 0.015
     # The stand-in for the demonstrations.
     _goal_mean = np.array([0.006, -0.203, 0.232])
     _goal_std = np.array([0.026, 0.025, 0.018])
@@ -166,6 +166,12 @@ class AdroitPen(AdroitTask):
     def _goal_points(self) -> list[np.ndarray]:
         assert self._goal is not None
         return [self._goal]
+
+    def _mark_goal(self, scene: Any) -> None:
+        super()._mark_goal(scene)
+        # The pen and the fingers often hide the sphere: lines along the axes stick out of them.
+        for lengths in np.eye(3) * 0.06 + 0.001:
+            self._add_shape(scene, mujoco.mjtGeom.mjGEOM_BOX, lengths, self._goal_points()[0])
 
 
 @cache

@@ -141,7 +141,7 @@ class ContinuousGridworld(GoalTask):
         self._cell, self._seen = state
 
     def _picture(self) -> np.ndarray:
-        # i to the right, j upwards. The goal's cell is green with the goal as a dot, the agent a blue square.
+        # i to the right, j upwards. The goal's cell is pink with the goal as a dot, the agent a blue square.
         assert self._goal is not None
         size, margin = 96, 2
         picture = np.full((SIZE * size, SIZE * size, 3), 200, dtype=np.uint8)
@@ -154,7 +154,7 @@ class ContinuousGridworld(GoalTask):
 
         for cell in all_cells():
             reached = np.array_equal(cell, cell_of(self._goal))
-            paint(cell, 0.5 - margin / size, (170, 235, 180) if reached else (250, 250, 250))
+            paint(cell, 0.5 - margin / size, (250, 200, 240) if reached else (250, 250, 250))
         paint(self._seen, 0.14, (40, 80, 200))
-        paint(self._goal, 0.07, (20, 150, 40))
+        paint(self._goal, 0.07, (220, 20, 170))
         return picture

@@ -9,6 +9,7 @@ from sb3_clearning.envs.base import missing_simulator
 from sb3_clearning.envs.mujoco_task import MujocoGoalTask
 
 try:
+    import mujoco
     from gymnasium_robotics.envs.maze.point_maze import PointMazeEnv
 except ImportError as error:
     raise missing_simulator("PointUMaze-v0", error) from error
@@ -44,10 +45,15 @@ class PointUMaze(MujocoGoalTask):
         self.model.site_rgba[self._maze.target_site_id, 3] = 0.0
 
     def _begin_episode(self) -> np.ndarray:
-        # The maze draws from our generator; its point has no randomness of its own.
-        self._maze.np_random = self.np_random
-        self._maze.reset()
-        return self._maze.goal
+        maze = self._maze
+        # The maze draws from our generator, with its own functions and in the order of its own reset.
+        maze.np_random = self.np_random
+        maze.goal = maze.add_xy_position_noise(maze.generate_target_goal())
+        start = maze.add_xy_position_noise(maze.generate_reset_pos())
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[:] = start
+        mujoco.mj_forward(self.model, self.data)
+        return maze.goal
 
     def _advance(self, action: np.ndarray) -> None:
         point = self._point

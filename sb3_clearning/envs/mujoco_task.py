@@ -15,7 +15,8 @@ except ImportError as error:
 
 # All that a step depends on: with the solver's warm start, so that a restored simulation goes on to the bit.
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-GOAL_COLOUR = np.array([0.1, 0.9, 0.2, 0.6], dtype=np.float32)
+# Magenta, because the simulators themselves have things in red, green and blue.
+GOAL_COLOUR = np.array([1.0, 0.1, 0.8, 0.6], dtype=np.float32)
 
 
 def save_simulation(model: Any, data: Any) -> np.ndarray:
@@ -100,17 +101,11 @@ class MujocoGoalTask(GoalTask):
         :param scene: the scene to draw into
         """
         for point in self._goal_points():
-            self._add_sphere(scene, point, self.marker_radius)
+            self._add_shape(scene, mujoco.mjtGeom.mjGEOM_SPHERE, np.full(3, self.marker_radius), point)
 
-    def _add_sphere(self, scene: Any, point: np.ndarray, radius: float) -> None:
-        mujoco.mjv_initGeom(
-            scene.geoms[scene.ngeom],
-            mujoco.mjtGeom.mjGEOM_SPHERE,
-            np.full(3, radius),
-            np.asarray(point, dtype=np.float64),
-            np.eye(3).ravel(),
-            GOAL_COLOUR,
-        )
+    def _add_shape(self, scene: Any, shape: Any, size: np.ndarray, point: np.ndarray) -> None:
+        centre, upright = np.asarray(point, dtype=np.float64), np.eye(3).ravel()
+        mujoco.mjv_initGeom(scene.geoms[scene.ngeom], shape, size, centre, upright, GOAL_COLOUR)
         scene.ngeom += 1
 
     def _add_ghost(self, scene: Any, qpos: np.ndarray, bodies: np.ndarray) -> None:
@@ -131,7 +126,7 @@ class MujocoGoalTask(GoalTask):
         for geom in scene.geoms[first : scene.ngeom]:
             drawn = geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and self.model.geom_bodyid[geom.objid] in bodies
             geom.rgba[:] = GOAL_COLOUR
-            geom.rgba[3] = 0.35 if drawn else 0.0
+            geom.rgba[3] = 0.45 if drawn else 0.0
             geom.matid = -1
 
     def _picture(self) -> np.ndarray:

@@ -32,7 +32,7 @@ class SawyerTask(MujocoGoalTask):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 80}
-    camera = {"lookat": (0.0, 0.7, 0.1), "distance": 1.3, "azimuth": 140.0, "elevation": -30.0}
+    camera = {"lookat": (0.0, 0.72, 0.1), "distance": 1.05, "azimuth": 150.0, "elevation": -30.0}
     simulator: ClassVar[type]
 
     def __init__(self, render_mode: str | None = None) -> None:

@@ -20,6 +20,15 @@ def test_starts_and_goals_are_spread_over_the_cells() -> None:
     np.testing.assert_array_equal(starts[:, 2:], 0.0)
 
 
+def test_resets_are_those_of_the_simulator() -> None:
+    """The same seed gives the same start and goal as in gymnasium-robotics."""
+    env, native = gym.make("PointUMaze-v0"), PointMazeEnv(continuing_task=True, reset_target=False)
+    for seed in range(20):
+        ours, theirs = env.reset(seed=seed)[0], native.reset(seed=seed)[0]
+        for key, value in theirs.items():
+            np.testing.assert_allclose(ours[key], value, atol=1e-6)
+
+
 def test_steps_are_those_of_the_simulator() -> None:
     env, native = gym.make("PointUMaze-v0"), PointMazeEnv(continuing_task=True, reset_target=False)
     first, _ = env.reset(seed=0)
