@@ -1,3 +1,37 @@
+"""
+The paper's tasks as Gymnasium goal environments.
+
+Importing this module registers their ids; a simulator is imported only when a task of it is made.
+"""
+
+from gymnasium.envs.registration import register, registry
+
 from sb3_clearning.envs.wrappers import GoalFromObservation, NoisyGoal
 
-__all__ = ["GoalFromObservation", "NoisyGoal"]
+#: Each task's id, where it is, and its episode length.
+_TASKS = {
+    "SawyerReach-v0": ("sawyer:SawyerReach", 50),
+    "SawyerPush-v0": ("sawyer:SawyerPush", 150),
+    "SawyerWindow-v0": ("sawyer:SawyerWindow", 150),
+    "SawyerDrawer-v0": ("sawyer:SawyerDrawer", 150),
+    "JacoReach-v0": ("control_suite:JacoReach", 250),
+    "Finger-v0": ("control_suite:Finger", 1000),
+    "AdroitHand-v0": ("adroit:AdroitHand", 50),
+    "AdroitPen-v0": ("adroit:AdroitPen", 100),
+    "PointUMaze-v0": ("maze:PointUMaze", 300),
+    "ContinuousGridworld-v0": ("gridworld:ContinuousGridworld", 100),
+}
+
+TASK_IDS = tuple(_TASKS)
+
+
+def register_tasks() -> None:
+    """Register the ids of all tasks. Importing `sb3_clearning.envs` does it; a second call does nothing."""
+    for task_id, (place, episode_length) in _TASKS.items():
+        if task_id not in registry:
+            register(task_id, entry_point=f"sb3_clearning.envs.{place}", max_episode_steps=episode_length)
+
+
+register_tasks()
+
+__all__ = ["TASK_IDS", "GoalFromObservation", "NoisyGoal", "register_tasks"]

@@ -1,0 +1,199 @@
+"""The Adroit hand alone and the Adroit hand with a pen, in gymnasium-robotics."""
+
+import logging
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sb3_clearning.envs.base import missing_simulator
+from sb3_clearning.envs.mujoco_task import MujocoGoalTask, load_simulation, save_simulation
+
+try:
+    import mujoco
+    from gymnasium_robotics.envs.adroit_hand.adroit_door import AdroitHandDoorEnv
+    from gymnasium_robotics.envs.adroit_hand.adroit_pen import AdroitHandPenEnv
+except ImportError as error:
+    raise missing_simulator("An Adroit task", error) from error
+
+logger = logging.getLogger(__name__)
+
+PEN_DATASET = "D4RL/pen/human-v2"
+
+
+class AdroitTask(MujocoGoalTask):
+    """
+    A task of the Adroit hand. All episodes begin from the same state, as in the simulator; only the goals differ.
+
+    :param adroit: the simulator's environment
+    :param observation_size: number of coordinates of the observation
+    :param render_mode: None or "rgb_array"
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 100}
+
+    def __init__(self, adroit: Any, observation_size: int, render_mode: str | None = None) -> None:
+        self._adroit = adroit
+        # Joints in radians, positions in metres, velocities.
+        high = np.full(observation_size, 100.0)
+        super().__init__(adroit.model, adroit.data, -high, high, adroit.action_space.shape[0], render_mode)
+        adroit.reset(seed=0)
+        self._arrange()
+        mujoco.mj_resetData(self.model, self.data)
+        adroit.set_state(adroit.init_qpos, adroit.init_qvel)
+        self._start = save_simulation(self.model, self.data)
+        self._palm = adroit._model_names.site_name2id["S_grasp"]
+
+    def _arrange(self) -> None:
+        """Change what this task has otherwise than the simulator's."""
+
+    def _draw_goal(self) -> np.ndarray:
+        """A random goal. It may move the hand."""
+        raise NotImplementedError
+
+    def _begin_episode(self) -> np.ndarray:
+        goal = self._draw_goal()
+        self._to_start()
+        return goal
+
+    def _to_start(self) -> None:
+        load_simulation(self.model, self.data, self._start)
+        mujoco.mj_forward(self.model, self.data)
+
+    def _advance(self, action: np.ndarray) -> None:
+        adroit = self._adroit
+        # The simulator's own step, without the reward and the target that nobody reads here.
+        self.data.ctrl[:] = adroit.act_mean + action * adroit.act_rng
+        mujoco.mj_step(self.model, self.data, nstep=adroit.frame_skip)
+
+    def close(self) -> None:
+        """Free the simulator."""
+        super().close()
+        self._adroit.close()
+
+
+class AdroitHand(AdroitTask):
+    """
+    Bring the hand into a pose. The goal is the whole state: 27 joints and the palm's xyz.
+
+    The simulator's door stands out of reach. A goal is the state after 50 random actions.
+
+    :param render_mode: None or "rgb_array"
+    """
+
+    # Goals are snapshots of a moving hand: random actions end 1.3 away (median), no actions 0.9, and following the goal's
+    # joints with the hand's position controllers comes within 0.5 to 1.1.
+    distance_threshold = 0.75
+    camera = {"lookat": (0.0, -0.35, 0.25), "distance": 0.9, "azimuth": 45.0, "elevation": -25.0}
+    _goal_actions = 50
+    _hand_joints = slice(1, 28)  # the simulator leaves the first one, the arm's way forward, to the palm's position
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(AdroitHandDoorEnv(), observation_size=30, render_mode=render_mode)
+
+    def _arrange(self) -> None:
+        self.model.body_pos[self._adroit.door_body_id] = (0.0, 10.0, 10.0)
+
+    def _draw_goal(self) -> np.ndarray:
+        self._to_start()
+        for action in self.np_random.uniform(-1.0, 1.0, (self._goal_actions, *self.action_space.shape)):  # type: ignore[misc]
+            self._advance(action)
+        return self._observe()
+
+    def _observe(self) -> np.ndarray:
+        return np.concatenate((self.data.qpos[self._hand_joints], self.data.site_xpos[self._palm]), dtype=np.float32)
+
+    def _mark_goal(self, scene: Any) -> None:
+        assert self._goal is not None
+        pose = self.data.qpos.copy()
+        pose[self._hand_joints] = self._goal[:27]
+        pose[0] = 0.0
+        there = mujoco.MjData(self.model)
+        there.qpos[:] = pose
+        mujoco.mj_kinematics(self.model, there)
+        # The first joint slides the whole hand along its axis: as far as the palm is still off.
+        pose[0] = np.dot(self._goal[27:] - there.site_xpos[self._palm], there.xaxis[0])
+        hand = [body for body in range(1, self.model.nbody) if self.model.body_rootid[body] == self.model.jnt_bodyid[0]]
+        self._add_ghost(scene, pose, np.array(hand))
+
+
+class AdroitPen(AdroitTask):
+    """
+    Bring a pen in the hand to a point. The goal is the pen's xyz, without its orientation.
+
+    The observation is the hand's 24 joints, the pen's xyz, its six velocities and its orientation. Goals are pens' positions
+    in the human demonstrations of D4RL, where Minari's dataset is on the machine, else a Gaussian of an expert policy's.
+
+    :param render_mode: None or "rgb_array"
+    """
+
+    goal_slice = slice(24, 27)
+    # The simulator's 0.075 holds before the hand has moved: the pen starts 0.037 (median) from its goals.
+    distance_threshold = 0.02
+    camera = {"lookat": (0.0, -0.2, 0.22), "distance": 0.7, "azimuth": -45.0, "elevation": -30.0}
+    marker_radius = 0.015
+    # The stand-in for the demonstrations.
+    _goal_mean = np.array([0.006, -0.203, 0.232])
+    _goal_std = np.array([0.026, 0.025, 0.018])
+    _goal_low = np.array([-0.05, -0.25, 0.205])
+    _goal_high = np.array([0.03, -0.16, 0.265])
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(AdroitHandPenEnv(), observation_size=36, render_mode=render_mode)
+        self._demonstrations = demonstrated_pen_positions()
+        adroit = self._adroit
+        self._pen, self._top, self._bottom = adroit.obj_body_id, adroit.obj_t_site_id, adroit.obj_b_site_id
+        self._pen_length = np.linalg.norm(self.data.site_xpos[self._top] - self.data.site_xpos[self._bottom])
+
+    def _arrange(self) -> None:
+        # The simulator's target is a second pen, fixed beside the hand, that shows an orientation to reach. The agent does not
+        # see it here, so it must not bump into it either.
+        target = self._adroit.target_obj_body_id
+        geoms, sites = self.model.geom_bodyid == target, self.model.site_bodyid == target
+        self.model.geom_contype[geoms] = self.model.geom_conaffinity[geoms] = 0
+        self.model.geom_rgba[geoms, 3] = self.model.site_rgba[sites, 3] = 0.0
+
+    def _draw_goal(self) -> np.ndarray:
+        if self._demonstrations is not None:
+            return self._demonstrations[self.np_random.integers(len(self._demonstrations))]
+        return np.clip(self.np_random.normal(self._goal_mean, self._goal_std), self._goal_low, self._goal_high)
+
+    def _observe(self) -> np.ndarray:
+        data = self.data
+        orientation = (data.site_xpos[self._top] - data.site_xpos[self._bottom]) / self._pen_length
+        return np.concatenate((data.qpos[:-6], data.xpos[self._pen], data.qvel[-6:], orientation), dtype=np.float32)
+
+    def _goal_points(self) -> list[np.ndarray]:
+        assert self._goal is not None
+        return [self._goal]
+
+    def _mark_goal(self, scene: Any) -> None:
+        super()._mark_goal(scene)
+        # The pen and the fingers often hide the sphere: lines along the axes stick out of them.
+        for lengths in np.eye(3) * 0.06 + 0.001:
+            self._add_shape(scene, mujoco.mjtGeom.mjGEOM_BOX, lengths, self._goal_points()[0])
+
+
+@cache
+def demonstrated_pen_positions() -> np.ndarray | None:
+    """
+    Where the pen was in D4RL's human demonstrations. Says in a log line, once in a process, where goals come from.
+
+    :return: (states, 3), or None where the dataset is not on the machine. Nothing is downloaded.
+    """
+    try:
+        import minari
+
+        found = PEN_DATASET in minari.list_local_datasets()
+    except ImportError:
+        found = False
+    if not found:
+        logger.warning(
+            "AdroitPen-v0 draws its goals from a Gaussian: the demonstrations that the paper took them from are not on this "
+            "machine. `minari download %s` gets them",
+            PEN_DATASET,
+        )
+        return None
+    logger.info("AdroitPen-v0 draws its goals from %s", PEN_DATASET)
+    episodes = minari.load_dataset(PEN_DATASET).iterate_episodes()
+    return np.concatenate([np.asarray(episode.observations)[:, 24:27] for episode in episodes]).astype(np.float32)

@@ -1,0 +1,161 @@
+"""What the tasks in MuJoCo have in common: saving the state of the simulation, and pictures with the goal marked."""
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from sb3_clearning.envs.base import GoalTask, missing_simulator
+
+try:
+    import mujoco
+except ImportError as error:
+    raise missing_simulator("This task", error) from error
+
+# All that a step depends on: with the solver's warm start, so that a restored simulation goes on to the bit.
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+# Magenta, because the simulators themselves have things in red, green and blue.
+GOAL_COLOUR = np.array([1.0, 0.1, 0.8, 0.6], dtype=np.float32)
+
+
+def save_simulation(model: Any, data: Any) -> np.ndarray:
+    """
+    The whole state of a simulation.
+
+    :param model: an MjModel
+    :param data: its MjData
+    :return: a flat array
+    """
+    state = np.empty(mujoco.mj_stateSize(model, _STATE))
+    mujoco.mj_getState(model, data, state, _STATE)
+    return state
+
+
+def load_simulation(model: Any, data: Any, state: np.ndarray) -> None:
+    """
+    Put a simulation into a saved state. Positions of bodies are stale until `mj_forward` or `mj_kinematics`.
+
+    :param model: an MjModel
+    :param data: its MjData
+    :param state: what `save_simulation` gave
+    """
+    mujoco.mj_setState(model, data, state, _STATE)
+
+
+class MujocoGoalTask(GoalTask):
+    """
+    A task simulated by MuJoCo.
+
+    :param model: the MjModel of the simulator
+    :param data: its MjData
+    :param observation_low: lower bounds of the observation
+    :param observation_high: upper bounds of the observation
+    :param action_size: number of actuators that the agent moves
+    :param render_mode: None or "rgb_array"
+    :param width: width of the pictures
+    :param height: height of the pictures
+    """
+
+    #: Where the free camera stands: lookat, distance, azimuth, elevation. It never moves and stays upright, unlike some of
+    #: the simulators' own cameras.
+    camera: ClassVar[dict[str, Any]]
+    #: Radius of the sphere that marks a goal's point.
+    marker_radius: ClassVar[float] = 0.02
+
+    def __init__(
+        self,
+        model: Any,
+        data: Any,
+        observation_low: np.ndarray,
+        observation_high: np.ndarray,
+        action_size: int,
+        render_mode: str | None = None,
+        width: int = 480,
+        height: int = 480,
+    ) -> None:
+        actions = spaces.Box(-1.0, 1.0, (action_size,), dtype=np.float32)
+        super().__init__(observation_low, observation_high, actions, render_mode)
+        self.model = model
+        self.data = data
+        self._picture_size = (height, width)
+        self._renderer: Any = None
+
+    def _simulator_state(self) -> Any:
+        return save_simulation(self.model, self.data)
+
+    def _restore_simulator(self, state: Any) -> None:
+        load_simulation(self.model, self.data, state)
+        mujoco.mj_forward(self.model, self.data)
+
+    # Pictures
+
+    def _goal_points(self) -> list[np.ndarray]:
+        """Where in the scene the goal is, as points: (3,) each."""
+        raise NotImplementedError
+
+    def _mark_goal(self, scene: Any) -> None:
+        """
+        Draw the goal into a scene: by default a sphere at each of its points.
+
+        :param scene: the scene to draw into
+        """
+        for point in self._goal_points():
+            self._add_shape(scene, mujoco.mjtGeom.mjGEOM_SPHERE, np.full(3, self.marker_radius), point)
+
+    def _add_shape(self, scene: Any, shape: Any, size: np.ndarray, point: np.ndarray) -> None:
+        centre, upright = np.asarray(point, dtype=np.float64), np.eye(3).ravel()
+        mujoco.mjv_initGeom(scene.geoms[scene.ngeom], shape, size, centre, upright, GOAL_COLOUR)
+        scene.ngeom += 1
+
+    def _add_ghost(self, scene: Any, qpos: np.ndarray, bodies: np.ndarray) -> None:
+        """
+        Draw some bodies a second time, see-through, where they would be in another pose.
+
+        :param scene: the scene to draw into
+        :param qpos: the pose
+        :param bodies: the ids of the bodies to draw
+        """
+        ghost = mujoco.MjData(self.model)
+        ghost.qpos[:] = qpos
+        mujoco.mj_forward(self.model, ghost)
+        options, nothing_held = mujoco.MjvOption(), mujoco.MjvPerturb()
+        options.sitegroup[:] = 0
+        first = scene.ngeom
+        mujoco.mjv_addGeoms(self.model, ghost, options, nothing_held, mujoco.mjtCatBit.mjCAT_DYNAMIC, scene)
+        for geom in scene.geoms[first : scene.ngeom]:
+            drawn = geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and self.model.geom_bodyid[geom.objid] in bodies
+            geom.rgba[:] = GOAL_COLOUR
+            geom.rgba[3] = 0.45 if drawn else 0.0
+            geom.matid = -1
+
+    def _picture(self) -> np.ndarray:
+        if self._renderer is None:
+            self._renderer = self._make_renderer()
+        free_camera = mujoco.MjvCamera()
+        free_camera.type = mujoco.mjtCamera.mjCAMERA_FREE
+        free_camera.lookat[:] = self.camera["lookat"]
+        free_camera.distance = self.camera["distance"]
+        free_camera.azimuth = self.camera["azimuth"]
+        free_camera.elevation = self.camera["elevation"]
+        self._renderer.update_scene(self.data, camera=free_camera)
+        self._mark_goal(self._renderer.scene)
+        return self._renderer.render().copy()
+
+    def _make_renderer(self) -> Any:
+        height, width = self._picture_size
+        off_screen = self.model.vis.global_
+        off_screen.offheight, off_screen.offwidth = max(off_screen.offheight, height), max(off_screen.offwidth, width)
+        try:
+            return mujoco.Renderer(self.model, height, width, max_geom=20_000)
+        except Exception as error:  # each OpenGL backend of MuJoCo fails with exceptions of its own
+            raise gym.error.DependencyNotInstalled(
+                f"MuJoCo can not draw here ({error}). Without a screen, set the environment variable MUJOCO_GL=egl (needs "
+                "libegl1, libegl-mesa0 and libgl1-mesa-dri on Debian) or MUJOCO_GL=osmesa (libosmesa6) before Python starts"
+            ) from error
+
+    def close(self) -> None:
+        """Free the pictures' OpenGL context."""
+        if getattr(self, "_renderer", None) is not None:
+            self._renderer.close()
+            self._renderer = None

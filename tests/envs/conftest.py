@@ -1,0 +1,18 @@
+import os
+from collections.abc import Iterator
+
+import gymnasium as gym
+import pytest
+
+import sb3_clearning.envs  # registers the ids
+
+# Read when MuJoCo is first imported, so set before any test imports a simulator.
+os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+@pytest.fixture(params=sb3_clearning.envs.TASK_IDS)
+def task(request: pytest.FixtureRequest) -> Iterator[gym.Env]:
+    """Each task in turn, without the time limit."""
+    env = gym.make(request.param).unwrapped
+    yield env
+    env.close()
