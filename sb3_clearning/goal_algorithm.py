@@ -161,7 +161,7 @@ class GoalAlgorithm(TD3):
                 scaled = np.clip(scaled + action_noise(), -1, 1)
             if not np.isfinite(scaled).all():
                 raise ValueError(
-                    "The actor returned an action that is not finite: training has diverged. The last checkpoint is untouched; "
+                    "The actor returned an action that is not finite, training has diverged. The last checkpoint is whole: "
                     "go on from it with a lower `learning_rate` or `w_clip`."
                 )
         # Random actions fill the whole range already: no noise on top.
