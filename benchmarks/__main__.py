@@ -1,0 +1,110 @@
+"""
+Speed and memory against the peers: ``make bench``, or ``python -m benchmarks [--quick] [--only NAME …]``.
+
+Writes results/benchmarks.csv, .md and .png. On a noisy machine only the ratios mean something.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.timing import Row, use_cores
+
+#: What is measured, each in a process of its own with the given number of threads.
+BENCHMARKS: dict[str, int] = {
+    "updates": 1,
+    "updates-2": 2,
+    "loop": 1,
+    "sampling": 1,
+    "adding": 1,
+    "memory": 1,
+    "scaling-batch": 1,
+    "scaling-network": 1,
+}
+
+
+def run(name: str, quick: bool) -> list[Row]:
+    """
+    :param name: The benchmark
+    :param quick: Whether to make it short
+    :return: Its rows
+    """
+    threads = BENCHMARKS[name]
+    use_cores(threads)
+    from benchmarks import buffer, updates
+    from benchmarks.peers import set_threads
+
+    set_threads(threads)
+    rounds = 5 if quick else 15
+    sizes = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000, 5_000_000)
+    fetch, sawyer = "FetchReach-v4", "SawyerReach-v0"
+    calls: dict[str, Callable[[], list[Row]]] = {
+        "updates": lambda: updates.updates(fetch, rounds, threads),
+        "updates-2": lambda: updates.updates(fetch, rounds, threads),
+        "loop": lambda: [row for env_id in (fetch, sawyer) for row in updates.loop(env_id, rounds, threads)],
+        "sampling": lambda: buffer.sampling(rounds, sizes, sizes[:3]),
+        "adding": lambda: buffer.adding(rounds, (1, 4, 16, 64, 256)),
+        "memory": lambda: buffer.memory(20_000 if quick else 1_000_000),
+        "scaling-batch": lambda: [
+            row for batch in (64, 256, 1024) for row in updates.updates(fetch, max(rounds // 2, 3), threads, batch)
+        ],
+        "scaling-network": lambda: [
+            row
+            for hidden in ((64, 64), (256, 256), (512, 512))
+            for row in updates.updates(fetch, max(rounds // 2, 3), threads, hidden=hidden)
+        ],
+    }
+    return calls[name]()
+
+
+def write(rows: list[Row], folder: Path) -> None:
+    """
+    :param rows: The rows
+    :param folder: Where the table and its plot go
+    """
+    from benchmarks.plots import plot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "benchmarks.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(Row._fields)
+        writer.writerows(rows)
+    lines = ["# Benchmarks", "", "Made by `make bench`. Median over interleaved rounds, and its quartiles.", ""]
+    lines += ["| benchmark | setting | subject | median | quartiles | unit |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {row.benchmark} | {row.setting} | {row.subject} | {row.value:.3g} | {row.low:.3g} to {row.high:.3g} | {row.unit} |"
+        for row in rows
+    ]
+    (folder / "benchmarks.md").write_text("\n".join([*lines, ""]))
+    plot(rows, folder / "benchmarks.png")
+
+
+def main() -> None:
+    """Run the benchmarks that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="few rounds and small sizes, to see that it works")
+    parser.add_argument("--output", type=Path, default=Path("results"))
+    parser.add_argument("--run", choices=list(BENCHMARKS), help="one benchmark in this process, its rows as JSON")
+    options = parser.parse_args()
+    if options.run:
+        print(json.dumps(run(options.run, options.quick)))
+        return
+    rows: list[Row] = []
+    for name in options.only:
+        command = [sys.executable, "-m", "benchmarks", "--run", name, *(["--quick"] if options.quick else [])]
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        measured = [Row(*row) for row in json.loads(output.strip().splitlines()[-1])]
+        rows += measured
+        for row in measured:
+            spread = f"({row.low:.3g} to {row.high:.3g})"
+            print(f"{row.benchmark:14} {row.setting:48} {row.subject:34} {row.value:9.3g} {spread} {row.unit}", flush=True)
+    write(rows, options.output)
+
+
+if __name__ == "__main__":
+    main()

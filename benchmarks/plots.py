@@ -1,0 +1,51 @@
+"""Cost against size, for each benchmark that has sizes."""
+
+import re
+from pathlib import Path
+
+from benchmarks.timing import Row
+
+
+def _size(setting: str) -> float:
+    """:return: The first number of a setting that grows in its benchmark"""
+    match = re.search(r"batch (\d+)", setting) if "batch" in setting else re.search(r"[\d,]+", setting)
+    assert match is not None
+    return float((match.group(1) if match.groups() else match.group()).replace(",", ""))
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """
+    :param rows: The rows
+    :param path: The picture to write
+    """
+    from matplotlib.figure import Figure
+
+    panels = {
+        "sampling 256": ("ms", "transitions in the buffer", "ms for a batch of 256"),
+        "adding": ("steps/s", "environments", "added steps of all environments a second"),
+    }
+    chosen = {name: panel for name, panel in panels.items() if any(row.benchmark == name for row in rows)}
+    batches = [row for row in rows if row.benchmark == "updates" and row.unit == "updates/s" and "256, 256" in row.setting]
+    figure = Figure(figsize=(5 * (len(chosen) + 2), 4), layout="constrained")
+    axes = list(figure.subplots(1, len(chosen) + 2))
+    for (name, (unit, x, y)), ax in zip(chosen.items(), axes, strict=False):
+        picked = [row for row in rows if row.benchmark == name and row.unit == unit]
+        for subject in dict.fromkeys(row.subject for row in picked):
+            line = [row for row in picked if row.subject == subject]
+            ax.plot([_size(row.setting) for row in line], [row.value for row in line], marker="o", label=subject)
+        ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=name)
+    networks = [row for row in rows if row.benchmark == "updates" and row.unit == "updates/s" and "batch 256" in row.setting]
+    for ax, picked, title, key in (
+        (axes[-2], batches, "batch size", lambda row: _size(row.setting)),
+        (axes[-1], networks, "network width", lambda row: float(re.findall(r"\[(\d+)", row.setting)[0])),
+    ):
+        picked = [row for row in picked if "1 thread" in row.setting]
+        for subject in dict.fromkeys(row.subject for row in picked):
+            points = {key(row): row.value for row in picked if row.subject == subject}
+            ax.plot(sorted(points), [points[size] for size in sorted(points)], marker="o", label=subject)
+        ax.set(xscale="log", yscale="log", xlabel=title, ylabel="updates a second", title=f"updates against {title}")
+    for ax in axes:
+        ax.grid(alpha=0.3)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(frameon=False)
+    figure.savefig(path, dpi=120)
