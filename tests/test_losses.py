@@ -184,8 +184,8 @@ def test_mse_form_is_the_papers_three_squares_up_to_a_constant_of_the_classifier
 @pytest.mark.parametrize("p_next", [0.0, 0.2, 1.0])
 def test_both_forms_have_the_bellman_ratio_as_their_stationary_point(form: str, p_next: float) -> None:
     """
-    One cell (s, a, g) with p(s' = g | s, a) = p_next, p(g) = 1/5 and a mean w: the ratio C / (1 - C) that stops the gradient is
-    (1 - gamma) p_next / p(g) + gamma E[w], Eq. "c-bellman".
+    One cell (s, a, g) with p(s' = g | s, a) = p_next, p(g) = 1/5 and a mean w: the ratio C / (1 - C) that stops the gradient
+    is (1 - gamma) p_next / p(g) + gamma E[w], Eq. "c-bellman".
     """
     w = th.tensor([0.5, 4.0], dtype=th.float64)
     ratio = (1 - GAMMA) * p_next / 0.2 + GAMMA * 2.25
