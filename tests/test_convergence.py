@@ -2,10 +2,10 @@
 The paper's appendix on Bellman equations, with our own loss functions: on random small MDPs a table of logits over (s, a, g)
 converges to log p+(g | s, a) / p(g), which linear algebra gives.
 
-All probabilities are fractions with a small denominator, so that a batch can hold every transition as often as it occurs, paired
-with every random goal and next action: the loss functions see an ordinary batch, whose mean is the exact expectation. Only
-futures, for Monte Carlo, are drawn, by simulation. Training repeats the paper's assignment: the weights w are held while the loss
-is minimised.
+All probabilities are fractions with a small denominator, so that a batch can hold every transition as often as it occurs, with
+every random goal and next action: the loss functions see an ordinary batch, whose mean is the exact expectation. Only futures,
+for Monte Carlo, are drawn, by simulation. Training repeats the paper's assignment: the weights w are held while the loss is
+minimised.
 """
 
 from collections.abc import Callable
@@ -73,8 +73,8 @@ def _action_probabilities(choices: np.ndarray) -> np.ndarray:
 
 class Batch(NamedTuple):
     """
-    Every transition as often as it occurs (``states``, ``actions``, ``next_states``); and every such transition with every goal
-    of the marginal and every choice of the policy (``random_…``), all as flat indices.
+    Every transition as often as it occurs (``states``, ``actions``, ``next_states``); and every such transition with every
+    goal of the marginal and every choice of the policy (``random_…``), all as flat indices.
     """
 
     states: th.Tensor
