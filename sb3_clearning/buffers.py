@@ -79,7 +79,7 @@ def goal_slices(relabel: Mapping[str, float], batch_size: int) -> dict[str, slic
     shares = np.array([relabel.get(kind, 0.0) for kind in GOAL_KINDS])
     if (shares < 0).any() or not np.isclose(shares.sum(), 1):
         raise ValueError(f"The shares of the goals must be at least 0 and add up to 1, not {dict(relabel)}.")
-    exact = shares * batch_size
+    exact = shares / shares.sum() * batch_size  # rounded shares may be off by more than one transition of a large batch
     counts = np.floor(exact + 1e-9).astype(int)
     short = batch_size - counts.sum()
     counts[np.argsort(counts - exact, kind="stable")[:short]] += 1

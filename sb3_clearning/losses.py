@@ -11,6 +11,8 @@ weights
 have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
 """
 
+import math
+
 import torch as th
 from torch.nn import functional as F
 
@@ -20,12 +22,13 @@ def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tenso
     Eq. "iw": :math:`w(s', a', g) = C(F=1 \mid s', a', g) / C(F=0 \mid s', a', g) = e^{\mathrm{logit}}`, within [0, clip].
 
     :param logits: The classifier's logits at the next state and action, of any shape
-    :param clip: The largest weight. The paper suggests :math:`1 / (1 - \gamma)`
+    :param clip: The largest weight, above 0. The paper suggests :math:`1 / (1 - \gamma)`
     :return: The weights, detached, of the same shape
     """
-    # The exponential of the clipped logit, not the clip of the exponential: a logit of 100 gives `clip`, not inf.
-    limit = th.as_tensor(clip, dtype=logits.dtype, device=logits.device).log()
-    return th.minimum(logits.detach(), limit).exp()
+    # The exponential of the clipped logit, not the clip of the exponential: a logit of 100 gives `clip`, not inf. Without a clip
+    # the square root of the type's largest number is the limit (1.8e19 in float32), as a label of inf/inf would be NaN.
+    limit = min(math.log(clip), math.log(th.finfo(logits.dtype).max) / 2)
+    return logits.detach().clamp(max=limit).exp()
 
 
 def _positive(logits: th.Tensor) -> th.Tensor:
