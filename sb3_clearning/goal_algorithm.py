@@ -121,7 +121,7 @@ class GoalAlgorithm(TD3):
             return
         if name == "auto":
             name = None if self.policy.stochastic_actor else "gaussian"  # type: ignore[assignment]
-        std = self.noise_std * np.ones(self.replay_buffer.action_dim)
+        std = self.noise_std * np.ones(self.action_space.shape)
         if name is None:
             self.action_noise = None
         elif name == "gaussian":
