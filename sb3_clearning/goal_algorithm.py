@@ -10,7 +10,7 @@ from stable_baselines3 import TD3
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
-from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
@@ -117,6 +117,9 @@ class GoalAlgorithm(TD3):
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading it is an object already."""
         name = self.action_noise
+        if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
+            # Saved with another number of environments. `_setup_learn` vectorizes it anew.
+            self.action_noise = name = name.base_noise
         if name is None or isinstance(name, ActionNoise):
             return
         if name == "auto":
