@@ -190,4 +190,4 @@ def make(env_class: Callable[..., gym.Env], *args: Any, **kwargs: Any) -> Callab
 
 POINT_ID = "SB3CLearningTestPoint-v0"
 if POINT_ID not in gym.registry:
-    gym.register(POINT_ID, entry_point=PointEnv, max_episode_steps=8)
+    gym.register(POINT_ID, entry_point=f"{__name__}:PointEnv", max_episode_steps=8)

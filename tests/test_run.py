@@ -13,7 +13,7 @@ from sb3_clearning import CLearning, CLearningPolicy, GoalReplayBuffer, PinkActi
 
 
 def _trains(env: gym.Env | str | None = None, steps: int = 30, **kwargs: Any) -> CLearning:
-    """A model that ran with the given arguments, after a check that all its parts were updated and that it acts within bounds."""
+    """A model that ran with the given arguments, after a check that all its parts were updated and it acts within bounds."""
     model = small_model(PointEnv() if env is None else env, **kwargs)
     before = weights(model)
     model.learn(steps)
