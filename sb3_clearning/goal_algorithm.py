@@ -141,7 +141,9 @@ class GoalAlgorithm(TD3):
             self.replay_buffer.truncate_last_trajectory()
             self._distances.restart()
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
-        self._check_finite(self._last_obs)  # type: ignore[arg-type]
+        # VecNormalize may clip inf to a finite number, but the buffer gets what it was.
+        first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
+        self._check_finite(first)  # type: ignore[arg-type]
         return result
 
     def _sample_action(
