@@ -259,6 +259,6 @@ class CLearning(GoalAlgorithm):
         logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
         loss = -(F.logsigmoid(logits) if self.actor_loss == "log_prob" else logits.sigmoid()).mean()
         self.actor.optimizer.zero_grad()
-        loss.backward(inputs=self._actor_parameters)
+        loss.backward(inputs=[parameter for parameter in self._actor_parameters if parameter.requires_grad])
         self.actor.optimizer.step()
         self._metrics.add({"train/actor_loss": loss, "train/logits_actor": logits.mean()})
