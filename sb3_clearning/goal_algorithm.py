@@ -112,7 +112,11 @@ class GoalAlgorithm(TD3):
         self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
         self._critic_parameters = list(self.critic.parameters())
         self._actor_parameters = list(self.actor.parameters())
-        self._target_parameters = [*self.critic_target.parameters(), *self.actor_target.parameters()]
+        # Each once: a shared features extractor is in both, and would follow twice as fast.
+        sources = [*self._critic_parameters, *self._actor_parameters]
+        targets = [*self.critic_target.parameters(), *self.actor_target.parameters()]
+        self._source_parameters: list[th.Tensor] = list(dict.fromkeys(sources))
+        self._target_parameters: list[th.Tensor] = list(dict.fromkeys(targets))
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading it is an object already."""
@@ -264,7 +268,7 @@ class GoalAlgorithm(TD3):
     def _update_targets(self) -> None:
         """Polyak averaging of all targets, in one kernel."""
         with th.no_grad():
-            th._foreach_lerp_(self._target_parameters, [*self._critic_parameters, *self._actor_parameters], self.tau)
+            th._foreach_lerp_(self._target_parameters, self._source_parameters, self.tau)
             # Running statistics are copied, see SB3's issue 996
             for target, source in (
                 (self.critic_batch_norm_stats_target, self.critic_batch_norm_stats),
@@ -345,7 +349,8 @@ class GoalAlgorithm(TD3):
     # -- saving ----------------------------------------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["_metrics", "_distances", "_warmup", "_critic_parameters", "_actor_parameters", "_target_parameters"]
+        own = ["_metrics", "_distances", "_warmup"]
+        own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
