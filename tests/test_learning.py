@@ -1,7 +1,7 @@
 """
-Learning with a known answer: in the corridor a classifier that learned well has the ratio p+(g | s, a) / p(g) = gamma^d / p(g).
+Learning with a known answer: in the corridor a classifier that learned has the ratio p+(g | s, a) / p(g) = gamma^d / p(g).
 
-Success alone would not do as a threshold. A dropped (1 - gamma) multiplies every ratio by the same factor, and a constant w of 1
+Success alone would not do as a threshold. A dropped (1 - gamma) multiplies every ratio by one factor, and a constant w of 1
 leaves the direction of the next step, so that both policies still reach the goals; the ratios tell.
 """
 
@@ -79,13 +79,13 @@ def _learn(seed: int) -> Outcome:
         gamma=GAMMA,
         tau=0.05,
         batch_size=64,
-        learning_starts=1000,
+        learning_starts=800,
         buffer_size=5000,
         policy_kwargs={"net_arch": [32, 32]},
         seed=seed,
         device="cpu",
     )
-    return _evaluate(model.learn(2600))
+    return _evaluate(model.learn(2300))
 
 
 def test_learns_to_reach_goals_and_how_likely_they_are() -> None:
