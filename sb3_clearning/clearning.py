@@ -295,7 +295,9 @@ class CLearning(GoalAlgorithm):
                 features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
             logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
             self.actor.optimizer.zero_grad()
-            self._actor_objective(logits).backward(inputs=self._actor_parameters)
+            self._actor_objective(logits).backward(
+                inputs=[parameter for parameter in self._actor_parameters if parameter.requires_grad]
+            )
             self.actor.optimizer.step()
         if self._measures():
             logits = logits.detach()

@@ -10,7 +10,7 @@ from stable_baselines3 import TD3
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
-from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
@@ -116,16 +116,23 @@ class GoalAlgorithm(TD3):
         self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
         self._critic_parameters: list[th.Tensor] = list(self.critic.parameters())
         self._actor_parameters: list[th.Tensor] = list(self.actor.parameters())
-        self._target_parameters: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
+        # Each once: a shared features extractor is in both, and would follow twice as fast.
+        sources = [*self._critic_parameters, *self._actor_parameters]
+        targets: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
+        self._source_parameters = list(dict.fromkeys(sources))
+        self._target_parameters = list(dict.fromkeys(targets))
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading it is an object already."""
         name = self.action_noise
+        if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
+            # Saved with another number of environments. `_setup_learn` vectorizes it anew.
+            self.action_noise = name = name.base_noise
         if name is None or isinstance(name, ActionNoise):
             return
         if name == "auto":
             name = None if self.policy.stochastic_actor else "gaussian"
-        std = self.noise_std * np.ones(self.replay_buffer.action_dim)
+        std = self.noise_std * np.ones(self.action_space.shape)
         if name is None:
             self.action_noise = None
         elif name == "gaussian":
@@ -149,7 +156,9 @@ class GoalAlgorithm(TD3):
             self.replay_buffer.truncate_last_trajectory()
             self._distances.restart()
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
-        self._check_finite(self._last_obs)  # type: ignore[arg-type]
+        # VecNormalize may clip inf to a finite number, but the buffer gets what it was.
+        first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
+        self._check_finite(first)  # type: ignore[arg-type]
         return result
 
     def _sample_action(
@@ -278,7 +287,7 @@ class GoalAlgorithm(TD3):
     def _update_targets(self) -> None:
         """Polyak averaging of all targets, in one kernel."""
         with th.no_grad():
-            th._foreach_lerp_(self._target_parameters, [*self._critic_parameters, *self._actor_parameters], self.tau)
+            th._foreach_lerp_(self._target_parameters, self._source_parameters, self.tau)
             # Running statistics are copied, see SB3's issue 996
             for target, source in (
                 (self.critic_batch_norm_stats_target, self.critic_batch_norm_stats),
@@ -360,7 +369,8 @@ class GoalAlgorithm(TD3):
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["_metrics", "_distances", "_warmup", "_critic_parameters", "_actor_parameters", "_target_parameters"]
+        own = ["_metrics", "_distances", "_warmup"]
+        own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:

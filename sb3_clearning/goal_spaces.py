@@ -25,7 +25,8 @@ def check_goal_space(space: spaces.Space) -> None:
         )
     achieved, desired = space["achieved_goal"], space["desired_goal"]
     same_kind = np.issubdtype(achieved.dtype, np.floating) == np.issubdtype(desired.dtype, np.floating)
-    if achieved.shape != desired.shape or type(achieved) is not type(desired) or not same_kind:
+    same_values = isinstance(achieved, spaces.Box) or achieved == desired  # the bounds of a Box may differ
+    if achieved.shape != desired.shape or type(achieved) is not type(desired) or not same_kind or not same_values:
         raise ValueError(
             f"The goal spaces do not match: achieved_goal is {achieved} and desired_goal is {desired}. A goal is a state that "
             "can be achieved, so both need the same shape and kind of values."
