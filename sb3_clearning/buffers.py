@@ -1,17 +1,13 @@
-"""GoalReplayBuffer: storage, episodes and goal sampling. It knows nothing of networks, losses or rewards."""
+"""GoalReplayBuffer: goal sampling from stored episodes. It knows nothing of networks, losses or rewards."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
-from stable_baselines3.common import buffers as sb3_buffers
-from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_clearning.goal_spaces import check_goal_space
+from sb3_clearning.episode_ring import EpisodeRing
 from sb3_clearning.offline import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch:
@@ -91,14 +87,11 @@ def goal_slices(relabel: Mapping[str, float], batch_size: int) -> dict[str, slic
     }
 
 
-class GoalReplayBuffer(DictReplayBuffer):
+class GoalReplayBuffer(EpisodeRing):
     """
-    Replay buffer for goal-conditioned learning without rewards.
-
-    A state is stored once: the next state of a transition is the following row of the ring, and only where an episode was cut
-    (or has not gone on yet) the next state is kept aside. All float keys and the action share one row of one matrix, so that a
-    batch is one gather whatever the number of keys. Every stored transition can be sampled at once; no finished episode is
-    needed.
+    Replay buffer for goal-conditioned learning without rewards. Every stored transition can be sampled at once, no
+    finished episode
+    is needed, and a batch costs the same at any size of the buffer.
 
     :param buffer_size: Number of transitions, over all environments
     :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys
@@ -107,195 +100,6 @@ class GoalReplayBuffer(DictReplayBuffer):
     :param n_envs: Number of parallel environments
     :param optimize_memory_usage: Has no effect: states are always stored once
     """
-
-    observation_space: spaces.Dict
-
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        device: th.device | str = "auto",
-        n_envs: int = 1,
-        optimize_memory_usage: bool = False,
-    ):
-        check_goal_space(observation_space)
-        # Past ReplayBuffer's and DictReplayBuffer's constructors, which allocate rewards and both observations.
-        BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs=n_envs)
-        self.optimize_memory_usage = False
-        self.buffer_size = max(buffer_size // n_envs, 1)
-
-        self._shapes: dict[str, tuple[int, ...]] = self.obs_shape
-        self._columns: dict[str, slice] = {}
-        self._side_dtypes: dict[str, np.dtype] = {}
-        width = 0
-        for key, space in self.observation_space.spaces.items():
-            if np.issubdtype(space.dtype, np.floating):
-                size = int(np.prod(self._shapes[key]))
-                self._columns[key] = slice(width, width + size)
-                width += size
-            else:  # images and the like keep their own type
-                self._side_dtypes[key] = np.dtype(space.dtype)
-        self._features = width
-        self._action_columns = slice(width, width + self.action_dim)
-        self._width = width + self.action_dim
-        self._allocate()
-        self._warn_if_too_large()
-
-    def _allocate(self) -> None:
-        """Make the empty arrays. ``np.zeros`` takes no resident memory before it is written to."""
-        size = self.buffer_size * self.n_envs
-        # Row `pos * n_envs + env`: the state, the commanded goal and the action.
-        self._rows = np.zeros((size, self._width), dtype=np.float32)
-        self._side = {key: np.zeros((size, *self._shapes[key]), dtype=dtype) for key, dtype in self._side_dtypes.items()}
-        # Where the next state is kept if it is not the following row, else -1.
-        self._kept = np.zeros(size, dtype=np.int32)
-        # The ring position at which the row's episode ended, or -1 while it goes on.
-        self._last = np.zeros(size, dtype=np.int32)
-
-        # States kept aside. The first n_envs places hold the newest next state of each environment, the others the final
-        # states.
-        capacity = 2 * self.n_envs
-        self._kept_rows = np.zeros((capacity, self._features), dtype=np.float32)
-        self._kept_side = {key: np.zeros((capacity, *self._shapes[key]), dtype) for key, dtype in self._side_dtypes.items()}
-        self._kept_terminated = np.zeros(capacity, dtype=bool)
-        self._free = list(range(self.n_envs, capacity))
-
-        self._open = np.zeros(self.n_envs, dtype=bool)  # does the newest row's episode go on?
-        self._length = np.zeros(self.n_envs, dtype=np.int64)  # rows so far of the episode that goes on
-        self._pending = np.arange(self.n_envs, dtype=np.int32)
-
-    def _warn_if_too_large(self) -> None:
-        needed = self._rows.nbytes + self._kept.nbytes + self._last.nbytes + sum(array.nbytes for array in self._side.values())
-        if sb3_buffers.psutil is not None and needed > (available := sb3_buffers.psutil.virtual_memory().available):
-            warnings.warn(
-                "This system does not have apparently enough memory to store the complete "
-                f"replay buffer {needed / 1e9:.2f}GB > {available / 1e9:.2f}GB: pass a smaller `buffer_size`.",
-                stacklevel=2,
-            )
-
-    def reset(self) -> None:
-        """Forget everything."""
-        super().reset()
-        self._allocate()
-
-    def _view(self, key: str) -> np.ndarray:
-        if key in self._columns:
-            return self._rows[:, self._columns[key]].reshape(self.buffer_size, self.n_envs, *self._shapes[key])
-        return self._side[key].reshape(self.buffer_size, self.n_envs, *self._shapes[key])
-
-    @property
-    def observations(self) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """:return: The stored observations of every key, ``(buffer_size, n_envs, …)``"""
-        return {key: self._view(key) for key in self.observation_space.spaces}
-
-    @property
-    def actions(self) -> np.ndarray:  # type: ignore[override]
-        """:return: The stored actions, ``(buffer_size, n_envs, action_dim)``"""
-        return self._rows[:, self._action_columns].reshape(self.buffer_size, self.n_envs, self.action_dim)
-
-    # -- writing -------------------------------------------------------------------------------------------------------
-
-    def add(  # type: ignore[override]
-        self,
-        obs: dict[str, np.ndarray],
-        next_obs: dict[str, np.ndarray],
-        action: np.ndarray,
-        reward: np.ndarray,
-        done: np.ndarray,
-        infos: list[dict[str, Any]],
-    ) -> None:
-        """
-        Add one step of every environment.
-
-        :param obs: The observations, ``(n_envs, …)`` per key
-        :param next_obs: The next observations; where ``done``, the final ones and not those of the reset
-        :param action: The actions, scaled to [-1, 1]
-        :param reward: Not read
-        :param done: Whether the episode ended
-        :param infos: Read only for ``TimeLimit.truncated``
-        """
-        first, end = self.pos * self.n_envs, (self.pos + 1) * self.n_envs
-        self._leave_interrupted(obs)
-        if self._open.any():
-            previous = (self.pos - 1) % self.buffer_size * self.n_envs
-            self._kept[previous : previous + self.n_envs][self._open] = -1
-        if self.full:
-            self._release(self._kept[first:end])
-
-        rows = self._rows[first:end]
-        for key, columns in self._columns.items():
-            rows[:, columns] = obs[key].reshape(self.n_envs, -1)
-            self._kept_rows[: self.n_envs, columns] = next_obs[key].reshape(self.n_envs, -1)
-        for key, side in self._side.items():
-            side[first:end] = obs[key].reshape(self.n_envs, *self._shapes[key])
-            self._kept_side[key][: self.n_envs] = next_obs[key].reshape(self.n_envs, *self._shapes[key])
-        rows[:, self._action_columns] = action.reshape(self.n_envs, self.action_dim)
-        self._kept[first:end] = self._pending
-        self._last[first:end] = -1
-        self._open[:] = True
-        self._length += 1
-
-        self.pos += 1
-        if self.pos == self.buffer_size:
-            self.full = True
-            self.pos = 0
-        for env in np.flatnonzero(done).tolist():
-            self._close(env, terminated=not infos[env].get("TimeLimit.truncated", False))
-
-    def _leave_interrupted(self, obs: dict[str, np.ndarray]) -> None:
-        """Close the episodes that do not go on with the given observations: the environment was reset in between."""
-        if not self._open.any():
-            return
-        goes_on = np.ones(self.n_envs, dtype=bool)
-        for key in self._shapes:
-            if key == "desired_goal":  # not part of the state
-                continue
-            if key in self._columns:
-                expected = self._kept_rows[: self.n_envs, self._columns[key]]
-                given = obs[key].reshape(self.n_envs, -1).astype(np.float32, copy=False)
-            else:
-                expected = self._kept_side[key][: self.n_envs].reshape(self.n_envs, -1)
-                given = obs[key].reshape(self.n_envs, -1)
-            goes_on &= (expected == given).all(axis=1)
-        if not goes_on.all():
-            for env in np.flatnonzero(self._open & ~goes_on).tolist():
-                self._close(env, terminated=False)
-
-    def _close(self, env: int, terminated: bool) -> None:
-        """End the environment's episode at its newest row: keep its next state as the final one."""
-        if not self._free:
-            self._grow()
-        place = self._free.pop()
-        newest = (self.pos - 1) % self.buffer_size
-        self._kept_rows[place] = self._kept_rows[env]
-        for kept in self._kept_side.values():
-            kept[place] = kept[env]
-        self._kept_terminated[place] = terminated
-        self._kept[newest * self.n_envs + env] = place
-        # Mark the episode's rows with its end: one slice, or two over the ring's seam. Amortised one write a step.
-        last = self._last.reshape(self.buffer_size, self.n_envs)[:, env]
-        start = newest + 1 - min(self._length[env], self.buffer_size)
-        last[max(start, 0) : newest + 1] = newest
-        if start < 0:
-            last[start:] = newest
-        self._open[env] = False
-        self._length[env] = 0
-
-    def _release(self, kept: np.ndarray) -> None:
-        """Take back the places of final states whose rows are about to be overwritten."""
-        self._free.extend(kept[kept >= self.n_envs].tolist())
-
-    def _grow(self) -> None:
-        old = len(self._kept_rows)
-
-        def double(array: np.ndarray) -> np.ndarray:
-            return np.concatenate([array, np.zeros_like(array)])
-
-        self._kept_rows = double(self._kept_rows)
-        self._kept_side = {key: double(kept) for key, kept in self._kept_side.items()}
-        self._kept_terminated = double(self._kept_terminated)
-        self._free.extend(range(old, 2 * old))
 
     def load_arrays(
         self,
@@ -336,11 +140,6 @@ class GoalReplayBuffer(DictReplayBuffer):
         :return: The number of transitions that were added
         """
         return add_transitions(self, transitions_from_minari(self, dataset, crop))
-
-    def truncate_last_trajectory(self) -> None:
-        """End the episodes that go on, as truncated: the environments are about to be reset or exchanged."""
-        for env in np.flatnonzero(self._open).tolist():
-            self._close(env, terminated=False)
 
     # -- sampling ------------------------------------------------------------------------------------------------------
 
@@ -406,20 +205,6 @@ class GoalReplayBuffer(DictReplayBuffer):
     @staticmethod
     def _at(arrays: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
         return {key: array[i] for key, array in arrays.items()}
-
-    def _next_rows(self, index: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """:return: The float keys of the next states"""
-        rows = self._rows.take(index + self.n_envs, axis=0, mode="wrap")[..., : self._features]
-        aside = kept >= 0
-        rows[aside] = self._kept_rows[kept[aside]]
-        return rows
-
-    def _next_side(self, key: str, index: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """:return: The given key, which is not of floats, of the next states"""
-        arrays = self._side[key].take(index + self.n_envs, axis=0, mode="wrap")
-        aside = kept >= 0
-        arrays[aside] = self._kept_side[key][kept[aside]]
-        return arrays
 
     def _goals(
         self,
@@ -535,27 +320,3 @@ class GoalReplayBuffer(DictReplayBuffer):
             )
             for key in self.observation_space.spaces
         }
-
-    # -- saving --------------------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        """:return: What pickle saves: the filled rows only"""
-        filled = self.size() * self.n_envs
-        state = self.__dict__.copy()
-        for name in ("_rows", "_kept", "_last"):
-            state[name] = state[name][:filled]
-        state["_side"] = {key: array[:filled] for key, array in self._side.items()}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """:param state: What pickle saved"""
-        self.__dict__.update(state)
-        missing = self.buffer_size * self.n_envs - len(self._rows)
-
-        def lengthen(array: np.ndarray) -> np.ndarray:
-            longer = np.zeros((len(array) + missing, *array.shape[1:]), dtype=array.dtype)
-            longer[: len(array)] = array
-            return longer
-
-        self._rows, self._kept, self._last = lengthen(self._rows), lengthen(self._kept), lengthen(self._last)
-        self._side = {key: lengthen(array) for key, array in self._side.items()}

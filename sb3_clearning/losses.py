@@ -25,8 +25,8 @@ def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tenso
     :param clip: The largest weight, above 0. The paper suggests :math:`1 / (1 - \gamma)`
     :return: The weights, detached, of the same shape
     """
-    # The exponential of the clipped logit, not the clip of the exponential: a logit of 100 gives `clip`, not inf. Without a clip
-    # the square root of the type's largest number is the limit (1.8e19 in float32), as a label of inf/inf would be NaN.
+    # The exponential of the clipped logit, not the clip of the exponential: a logit of 100 gives `clip`, not inf. Without a
+    # clip the square root of the type's largest number is the limit (1.8e19 in float32), as a label of inf/inf would be NaN.
     limit = min(math.log(clip), math.log(th.finfo(logits.dtype).max) / 2)
     return logits.detach().clamp(max=limit).exp()
 

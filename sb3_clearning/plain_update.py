@@ -68,9 +68,10 @@ class PlainUpdate:
         )
         return (
             all(getattr(type(model), name) is getattr(CLearning, name) for name in own)
+            and model.replay_buffer.only_floats
             and all(_layers(network) for network in (model.actor, model.actor_target, model.critic, model.critic_target))
             and all(is_fused_adam(network.optimizer) for network in (model.actor, model.critic))
-            and all(th.is_floating_point(parameter) for parameter in model.policy.parameters())
+            and all(parameter.requires_grad for parameter in model.policy.parameters())
         )
 
     @th.no_grad()
