@@ -24,6 +24,8 @@ class PointEnv(gym.Env[Observation, np.ndarray]):
     :param extra: Whether there are further keys, of a Discrete and a MultiBinary space
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # which SB3 asks for
+
     def __init__(
         self,
         dtype: DTypeLike = np.float32,

@@ -67,7 +67,7 @@ def test_batched_classifiers_are_separate_networks(n_critics: int, activation_fn
 def test_classifiers_are_initialised_as_linear_layers() -> None:
     th.manual_seed(0)
     ours, theirs = BatchedLinear(2, 100, 5000), nn.Linear(100, 5000)
-    for values, reference in ((ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+    for values, reference in ((ours.weight.data, theirs.weight.data), (ours.bias.data, theirs.bias.data)):
         assert float(values.abs().max()) == pytest.approx(float(reference.abs().max()), rel=1e-2)
         assert float(values.std()) == pytest.approx(float(reference.std()), rel=3e-2)
     assert not th.equal(ours.weight[0], ours.weight[1])

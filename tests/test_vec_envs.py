@@ -9,7 +9,7 @@ from small_models import changed, same, small_model, weights
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn, VecEnvWrapper
 
-from sb3_clearning import CLearning, GoalReplayBuffer
+from sb3_clearning import CLearning, GoalBatch, GoalReplayBuffer
 
 
 class Recorder(VecEnvWrapper):
@@ -120,6 +120,22 @@ def test_batches_are_normalized_as_where_the_policy_acts() -> None:
             statistics = env.obs_rms[key]
             by_hand = (plain[key].numpy() - statistics.mean) / np.sqrt(statistics.var + env.epsilon)
             np.testing.assert_allclose(values.numpy(), np.clip(by_hand, -10, 10), atol=1e-4)
+
+
+def test_training_sees_normalized_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, _ = _normalized()
+    model = small_model(env, learning_starts=1000).learn(80)
+    seen: list[GoalBatch] = []
+    monkeypatch.setattr(model, "_update", seen.append)
+    np.random.seed(0)
+    model.train(gradient_steps=1, batch_size=16)
+    np.random.seed(0)
+    (expected,) = model.replay_buffer.sample_goals(16, model.relabelling(), model.gamma, env=env)
+    (batch,) = seen
+    raw_times = batch.observations["observation"][:, 2]
+    assert float(raw_times.min()) < 0, "times are at least 0 unless they are normalized"
+    for key, values in expected.observations.items():
+        assert th.equal(batch.observations[key], values)
 
 
 def test_a_normalized_model_saves_and_loads_with_its_statistics(tmp_path: pathlib.Path) -> None:
