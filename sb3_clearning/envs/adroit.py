@@ -170,7 +170,7 @@ class AdroitPen(AdroitTask):
     def _mark_goal(self, scene: Any) -> None:
         super()._mark_goal(scene)
         # The pen and the fingers often hide the sphere: lines along the axes stick out of them.
-        for lengths in np.eye(3) * 0.06 + 0.001:
+        for lengths in np.eye(3) * 0.06 + 0.0025:
             self._add_shape(scene, mujoco.mjtGeom.mjGEOM_BOX, lengths, self._goal_points()[0])
 
 

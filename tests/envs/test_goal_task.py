@@ -89,10 +89,26 @@ def test_achieved_goal_is_part_of_the_observation(task: Any) -> None:
         np.testing.assert_array_equal(state["desired_goal"], states[0]["desired_goal"])
 
 
+def test_outputs_share_no_memory(task: Any) -> None:
+    """What a replay buffer or a wrapper does with one array must not change another, nor the task."""
+    first, _ = task.reset(seed=3)
+    kept = {key: value.copy() for key, value in first.items()}
+    first["desired_goal"][:] = 0.0
+    first["achieved_goal"][:] = 0.0
+    np.testing.assert_array_equal(first["observation"], kept["observation"])
+    action = np.zeros(task.action_space.shape, dtype=np.float32)
+    second, *_ = task.step(action)
+    np.testing.assert_array_equal(second["desired_goal"], kept["desired_goal"])
+    seen = second["observation"].copy()
+    task.step(action)
+    np.testing.assert_array_equal(second["observation"], seen)
+    np.testing.assert_array_equal(action, 0.0)
+
+
 def test_reward_of_a_batch_is_that_of_each(task: Any) -> None:
     observation, _ = task.reset(seed=1)
     goal = observation["desired_goal"]
-    offsets = np.linspace(0, 3 * task.distance_threshold + 3, 50)[:, None] * np.ones_like(goal)
+    offsets = np.append(np.linspace(0, 2 * task.distance_threshold, 49), 5.0)[:, None] * np.ones_like(goal)
     achieved = (goal + offsets).astype(np.float32)
     rewards = task.compute_reward(achieved, np.tile(goal, (50, 1)), [{}] * 50)
     assert rewards.shape == (50,)
@@ -100,6 +116,9 @@ def test_reward_of_a_batch_is_that_of_each(task: Any) -> None:
     assert rewards[0] == 0.0
     assert rewards[-1] == -1.0
     np.testing.assert_array_equal(rewards, [task.compute_reward(one, goal, {}) for one in achieved])
+    if task.spec.id != "ContinuousGridworld-v0":  # which counts from cell to cell
+        distances = np.linalg.norm((achieved - goal)[:, task.scored_slice].astype(np.float64), axis=1)
+        np.testing.assert_array_equal(rewards, np.where(distances <= task.distance_threshold, 0.0, -1.0))
 
 
 def test_seed_fixes_everything_to_the_bit(task: Any) -> None:

@@ -74,6 +74,7 @@ def test_up_is_up(task_id: str, low: list[float], high: list[float]) -> None:
     assert rows[1] < rows[0] - 10
 
 
+@pytest.mark.slow
 def test_checker_accepts_the_pictures(drawn_task: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

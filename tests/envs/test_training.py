@@ -46,3 +46,21 @@ def test_clearning_trains(task_id: str) -> None:
     env = gym.make(task_id)
     assert_trained(clearning.CLearning("MultiInputPolicy", env, **SMALL).learn(500))
     env.close()
+
+
+@pytest.mark.slow
+def test_clearning_learns_the_gridworld() -> None:
+    """Random actions spend 4% of the time in the goal's cell, this training 50%."""
+    clearning = pytest.importorskip("sb3_clearning.clearning")
+    env = gym.make("ContinuousGridworld-v0")
+    settings = {**SMALL, "learning_starts": 500, "batch_size": 128, "policy_kwargs": {"net_arch": [64, 64]}}
+    model = clearning.CLearning("MultiInputPolicy", env, gamma=0.9, **settings).learn(2500)
+    at_goal = []
+    for seed in range(20):
+        observation, _ = env.reset(seed=1000 + seed)
+        truncated = False
+        while not truncated:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, _, _, truncated, info = env.step(action)
+            at_goal.append(info["is_success"])
+    assert np.mean(at_goal) > 0.3
