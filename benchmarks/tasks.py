@@ -6,7 +6,7 @@ resets, for the hand a reset, 50 random steps and a reset. Both sides start each
 same actions and alternate every ten steps, in processor time, so that other work on the machine falls on both; the median of
 the blocks counts. Exits with 1 if a task costs more than 1.2 times the raw simulator.
 
-    python benchmarks/bench_envs.py [--blocks 15] [task ids]
+    python -m benchmarks.tasks [--blocks 15] [task ids]
 """
 
 import argparse
@@ -24,6 +24,7 @@ import gymnasium as gym
 import numpy as np
 
 import sb3_clearning.envs  # noqa: F401  (registers the tasks)
+from benchmarks.timing import Row
 
 LIMIT = 1.2
 
@@ -157,6 +158,19 @@ def measure(task_id: str, blocks: int) -> dict[str, Any]:
         "raw_reset_us": raw_reset,
         "reset_ratio": round(float(np.median(times[2] / times[3])), 2),
     }
+
+
+def rows(task_id: str, blocks: int) -> list[Row]:
+    """
+    :param task_id: the task
+    :param blocks: see :func:`measure`
+    :return: the ratios as rows of the benchmarks' table
+    """
+    result = measure(task_id, blocks)
+    return [
+        Row("tasks", task_id, f"{what} / raw {what}", *[result[f"{what}_ratio"]] * 3, "ratio of time")
+        for what in ("step", "reset")
+    ]
 
 
 def main() -> int:
