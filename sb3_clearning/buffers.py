@@ -1,7 +1,8 @@
 """GoalReplayBuffer: goal sampling from stored episodes. It knows nothing of networks, losses or rewards."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -17,27 +18,65 @@ from sb3_clearning.offline import Crop, Observations, add_transitions, transitio
 GOAL_KINDS = ("original", "next", "final", "future", "random", "commanded")
 
 
-class GoalBatch(NamedTuple):
+class GoalBatch:
     """
-    Transitions with their goals. There is no reward in it.
+    Transitions with their goals. There is no reward in it. What is a view is made when it is asked for.
 
-    :param observations: The states; ``desired_goal`` is the sampled goal
-    :param actions: ``(batch, action_dim)``, within [-1, 1]
-    :param next_observations: The next states, with the same goals
+    :param rows: The float keys of the observations in the space's order, then the actions: ``(batch, features + action_dim)``
+    :param next_rows: The float keys of the next observations: ``(batch, features)``
+    :param side: The other keys of the observations
+    :param next_side: The other keys of the next observations
     :param dones: ``(batch,)``, 1 where the environment truly terminated (not where it was truncated)
     :param kinds: For each kind of goal its slice of the batch
-    :param inputs: ``(batch, features + action_dim)``, the same observations and actions as one matrix in the order of the
-        observation space's keys, or None if a key is not a float array. The tensors above are views of it
-    :param next_inputs: ``(batch, features)``, likewise for the next observations
+    :param layout: For each key of the space, in its order, its columns and its shape; no columns for those of ``side``
     """
 
-    observations: dict[str, th.Tensor]
-    actions: th.Tensor
-    next_observations: dict[str, th.Tensor]
-    dones: th.Tensor
-    kinds: dict[str, slice]
-    inputs: th.Tensor | None
-    next_inputs: th.Tensor | None
+    def __init__(
+        self,
+        rows: th.Tensor,
+        next_rows: th.Tensor,
+        side: dict[str, th.Tensor],
+        next_side: dict[str, th.Tensor],
+        dones: th.Tensor,
+        kinds: dict[str, slice],
+        layout: dict[str, tuple[slice | None, tuple[int, ...]]],
+    ):
+        self._rows, self._next_rows, self._side, self._next_side, self._layout = rows, next_rows, side, next_side, layout
+        self.dones, self.kinds = dones, kinds
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def inputs(self) -> th.Tensor | None:
+        """:return: Observations and actions as one matrix ``(batch, features + action_dim)``; None if a key is no float"""
+        return None if self._side else self._rows
+
+    @property
+    def next_inputs(self) -> th.Tensor | None:
+        """:return: Next observations as one matrix ``(batch, features)``; None if a key is not of floats"""
+        return None if self._side else self._next_rows
+
+    @cached_property
+    def observations(self) -> dict[str, th.Tensor]:
+        """:return: The states; ``desired_goal`` is the sampled goal"""
+        return self._as_dict(self._rows, self._side)
+
+    @cached_property
+    def next_observations(self) -> dict[str, th.Tensor]:
+        """:return: The next states, with the same goals"""
+        return self._as_dict(self._next_rows, self._next_side)
+
+    @property
+    def actions(self) -> th.Tensor:
+        """:return: ``(batch, action_dim)``, within [-1, 1]"""
+        return self._rows[:, self._next_rows.shape[1] :]
+
+    def _as_dict(self, rows: th.Tensor, side: dict[str, th.Tensor]) -> dict[str, th.Tensor]:
+        return {
+            key: side[key] if columns is None else rows[:, columns].reshape(-1, *shape)
+            for key, (columns, shape) in self._layout.items()
+        }
 
 
 def truncated_geometric(horizon: np.ndarray, gamma: float, uniform: np.ndarray) -> np.ndarray:
@@ -69,6 +108,12 @@ def goal_slices(relabel: Mapping[str, float], batch_size: int) -> dict[str, slic
     :param batch_size: The size of the batch
     :return: For each kind with a share its slice, in the order of ``GOAL_KINDS``
     """
+    return dict(_goal_slices(tuple(relabel.items()), batch_size))
+
+
+@lru_cache(maxsize=64)
+def _goal_slices(items: tuple[tuple[str, float], ...], batch_size: int) -> dict[str, slice]:
+    relabel = dict(items)
     unknown = set(relabel) - set(GOAL_KINDS)
     if unknown:
         raise ValueError(f"Unknown kinds of goals {sorted(unknown)}: use some of {GOAL_KINDS}.")
@@ -291,15 +336,14 @@ class GoalReplayBuffer(EpisodeRing):
         if env is not None:
             self._normalize(rows, side, env)
             self._normalize(next_rows, next_side, env)
-        inputs, next_inputs = self.to_torch(rows, copy=False), self.to_torch(next_rows, copy=False)
         return GoalBatch(
-            observations=self._as_dict(inputs, side),
-            actions=inputs[:, self._action_columns],
-            next_observations=self._as_dict(next_inputs, next_side),
-            dones=self.to_torch(dones, copy=False),
-            kinds=kinds,
-            inputs=None if self._side else inputs,
-            next_inputs=None if self._side else next_inputs,
+            self.to_torch(rows, copy=False),
+            self.to_torch(next_rows, copy=False),
+            {key: self.to_torch(array, copy=False) for key, array in side.items()},
+            {key: self.to_torch(array, copy=False) for key, array in next_side.items()},
+            self.to_torch(dones, copy=False),
+            kinds,
+            {key: (self._columns.get(key), shape) for key, shape in self._shapes.items()},
         )
 
     def _normalize(self, rows: np.ndarray, side: dict[str, np.ndarray], env: VecNormalize) -> None:
@@ -310,13 +354,3 @@ class GoalReplayBuffer(EpisodeRing):
         for key, columns in self._columns.items():
             rows[:, columns] = normalized[key].reshape(len(rows), -1)
         side.update({key: normalized[key] for key in side})
-
-    def _as_dict(self, rows: th.Tensor, side: dict[str, np.ndarray]) -> dict[str, th.Tensor]:
-        return {
-            key: (
-                rows[:, self._columns[key]].reshape(-1, *self._shapes[key])
-                if key in self._columns
-                else self.to_torch(side[key], copy=False)
-            )
-            for key in self.observation_space.spaces
-        }

@@ -201,7 +201,7 @@ class CLearning(GoalAlgorithm):
     def _random_part(self, batch: GoalBatch) -> slice:
         """:return: The part of the batch whose goals are random: the last kinds of ``GOAL_KINDS``, commanded ones included"""
         starts = [batch.kinds[kind].start for kind in ("random", "commanded") if kind in batch.kinds]
-        return slice(min(starts), len(batch.actions))
+        return slice(min(starts), len(batch))
 
     @th.no_grad()
     def _importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:

@@ -7,10 +7,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from goal_envs import PointEnv
 
 from sb3_clearning import CLearning, GoalReplayBuffer
 from sb3_clearning.envs import GoalFromObservation
-from tests.goal_envs import PointEnv
 
 
 def collect(env: gym.Env, lengths: list[int], terminate: bool = False) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ def test_minari_dataset_becomes_the_transitions_that_it_is(
 ) -> None:
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    gym.register("OfflinePoint-v0", entry_point="tests.goal_envs:PointEnv", max_episode_steps=6)
+    gym.register("OfflinePoint-v0", entry_point="goal_envs:PointEnv", max_episode_steps=6)
     try:
         collector = minari.DataCollector(gym.make("OfflinePoint-v0"))
         collector.action_space.seed(0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch as th
+from goal_envs import PointEnv
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.torch_layers import CombinedExtractor
 from torch import nn
@@ -11,7 +12,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from sb3_clearning import CLearning
 from sb3_clearning.clearning import MEASURE_EVERY
-from tests.goal_envs import PointEnv
 
 
 def filled_model(**arguments: Any) -> CLearning:
@@ -53,7 +53,7 @@ def test_hundred_updates_equal_those_of_autograd(options: dict[str, Any]) -> Non
         model.policy.double()
         for network in (model.actor, model.actor_target, model.critic, model.critic_target):
             # SB3's preprocessing makes float32 of every observation
-            network.extract_features = lambda obs, _: th.cat(  # type: ignore[method-assign]
+            network.extract_features = lambda obs, features_extractor: th.cat(  # type: ignore[method-assign]
                 [obs[key].flatten(1) for key in sorted(obs)], dim=1
             )
         model.replay_buffer.to_torch = lambda array, copy=True: th.as_tensor(array).double()  # type: ignore[method-assign]
@@ -85,7 +85,10 @@ def test_logs_equal_those_of_the_general_path(options: dict[str, Any]) -> None:
 
 def test_acts_as_predict_does() -> None:
     model = filled_model()
-    obs = model.get_env().reset()  # type: ignore[union-attr]
+    env = model.get_env()
+    assert env is not None
+    obs = env.reset()
+    assert isinstance(obs, dict)
     expected = model.policy.scale_action(model.predict(obs, deterministic=True)[0])
     assert model._act(obs) == pytest.approx(expected, abs=1e-6)
 
