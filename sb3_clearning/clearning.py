@@ -37,7 +37,7 @@ class CLearning(GoalAlgorithm):
     :param gamma: The discount factor: future goals lie about :math:`1/(1-\gamma)` steps ahead. The first thing to tune
     :param train_freq: Update the model every ``train_freq`` steps, or a tuple like ``(5, "step")`` or ``(2, "episode")``
     :param gradient_steps: How many gradient steps to do after each rollout; -1: as many as environment steps
-    :param action_noise: Exploration: "auto" (Gaussian, none for a stochastic actor), "gaussian", "pink", None, or an
+    :param action_noise: Exploration: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None, or an
         ActionNoise
     :param replay_buffer_class: GoalReplayBuffer or a subclass of it
     :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
@@ -101,7 +101,7 @@ class CLearning(GoalAlgorithm):
         terminal: str = "ignore",
         commanded_goal_fraction: float = 0.0,
         noise_std: float = 0.1,
-        warmup_noise: str = "uniform",
+        warmup_noise: str = "pink",
         _init_setup_model: bool = True,
     ):
         super().__init__(

@@ -44,7 +44,7 @@ class GoalAlgorithm(TD3):
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
-    :param action_noise: The noise added to actions: "auto" (Gaussian, none for a stochastic actor), "gaussian", "pink", None,
+    :param action_noise: The noise added to actions: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None,
         or an ActionNoise
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
@@ -64,7 +64,7 @@ class GoalAlgorithm(TD3):
         env: GymEnv | str | None,
         action_noise: ActionNoise | str | None = "auto",
         noise_std: float = 0.1,
-        warmup_noise: str = "uniform",
+        warmup_noise: str = "pink",
         _init_setup_model: bool = True,
         **td3_arguments: Any,
     ):
@@ -131,7 +131,7 @@ class GoalAlgorithm(TD3):
         if name is None or isinstance(name, ActionNoise):
             return
         if name == "auto":
-            name = None if self.policy.stochastic_actor else "gaussian"
+            name = None if self.policy.stochastic_actor else "pink"
         std = self.noise_std * np.ones(self.action_space.shape)
         if name is None:
             self.action_noise = None
