@@ -39,7 +39,7 @@ def test_runs_with_its_defaults() -> None:
     # The contract of the design
     assert (model.learning_rate, model.batch_size, model.tau, model.gamma, model.policy_delay) == (3e-4, 256, 0.005, 0.99, 1)
     assert model.policy.net_arch == [256, 256]
-    assert isinstance(model.action_noise, NormalActionNoise)
+    assert isinstance(model.action_noise, PinkActionNoise)
     assert isinstance(model.replay_buffer, GoalReplayBuffer)
     assert model.importance_weight_limit == pytest.approx(100)
 
@@ -85,7 +85,7 @@ def test_named_exploration(stochastic: bool, name: str | None, warmup_noise: str
         action_noise=name, noise_std=0.3, warmup_noise=warmup_noise, policy_kwargs={"stochastic_actor": stochastic}
     )
     expected: dict[str | None, type] = {"gaussian": NormalActionNoise, "pink": PinkActionNoise, None: type(None)}
-    expected["auto"] = type(None) if stochastic else NormalActionNoise
+    expected["auto"] = type(None) if stochastic else PinkActionNoise
     assert type(model.action_noise) is expected[name]
     if model.action_noise is not None:
         np.testing.assert_allclose(model.action_noise._sigma, 0.3)  # type: ignore[attr-defined]
