@@ -1,5 +1,6 @@
 """C-Learning (goal-conditioned reinforcement learning by recursive classification) for Stable-Baselines3."""
 
+from sb3_clearning.baselines import GoalTD3
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
 from sb3_clearning.clearning import CLearning
 from sb3_clearning.noise import PinkActionNoise
@@ -12,6 +13,7 @@ __all__ = [
     "ClassifierCritic",
     "GoalBatch",
     "GoalReplayBuffer",
+    "GoalTD3",
     "PinkActionNoise",
     "__version__",
 ]

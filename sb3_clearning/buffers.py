@@ -27,6 +27,7 @@ class GoalBatch:
     :param side: The other keys of the observations
     :param next_side: The other keys of the next observations
     :param dones: ``(batch,)``, 1 where the environment truly terminated (not where it was truncated)
+    :param reached: ``(batch,)``, 1 where the goal is what the next state achieves
     :param kinds: For each kind of goal its slice of the batch
     :param layout: For each key of the space, in its order, its columns and its shape; no columns for those of ``side``
     """
@@ -38,11 +39,12 @@ class GoalBatch:
         side: dict[str, th.Tensor],
         next_side: dict[str, th.Tensor],
         dones: th.Tensor,
+        reached: th.Tensor,
         kinds: dict[str, slice],
         layout: dict[str, tuple[slice | None, tuple[int, ...]]],
     ):
         self._rows, self._next_rows, self._side, self._next_side, self._layout = rows, next_rows, side, next_side, layout
-        self.dones, self.kinds = dones, kinds
+        self.dones, self.reached, self.kinds = dones, reached, kinds
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -236,6 +238,8 @@ class GoalReplayBuffer(EpisodeRing):
         dones = np.where(kept >= self.n_envs, self._kept_terminated[kept], False).astype(np.float32)
 
         goals = self._goals(rows, side, next_rows, next_side, index, kinds, gamma, absorbing)
+        achieved = self._achieved(next_rows, next_side)
+        reached = (goals == achieved).reshape(*shape, -1).all(axis=-1).astype(np.float32)
         if "desired_goal" in self._columns:
             columns = self._columns["desired_goal"]
             rows[..., columns] = goals
@@ -243,7 +247,7 @@ class GoalReplayBuffer(EpisodeRing):
         else:
             side["desired_goal"] = next_side["desired_goal"] = goals
         return [
-            self._to_batch(rows[i], next_rows[i], self._at(side, i), self._at(next_side, i), dones[i], kinds, env)
+            self._to_batch(rows[i], next_rows[i], self._at(side, i), self._at(next_side, i), dones[i], reached[i], kinds, env)
             for i in range(n_batches)
         ]
 
@@ -263,11 +267,8 @@ class GoalReplayBuffer(EpisodeRing):
         absorbing: bool,
     ) -> np.ndarray:
         """:return: The goals of all transitions, flat if they are of floats"""
-        if "achieved_goal" in self._columns:
-            commanded = rows[..., self._columns["desired_goal"]]
-            reached = next_rows[..., self._columns["achieved_goal"]]
-        else:
-            commanded, reached = side["desired_goal"], next_side["achieved_goal"]
+        commanded = rows[..., self._columns["desired_goal"]] if "desired_goal" in self._columns else side["desired_goal"]
+        reached = self._achieved(next_rows, next_side)
         goals = np.empty_like(commanded)
         batch_size = index.shape[1]
         for kind, part in kinds.items():
@@ -286,6 +287,12 @@ class GoalReplayBuffer(EpisodeRing):
                     other = np.random.randint(0, self.size() * self.n_envs, size=index.shape)
                     goals[:, part] = self._reached(other) if kind == "random" else self._commanded(other)
         return goals
+
+    def _achieved(self, next_rows: np.ndarray, next_side: dict[str, np.ndarray]) -> np.ndarray:
+        """:return: What the next states achieve, flat if it is of floats"""
+        if "achieved_goal" in self._columns:
+            return next_rows[..., self._columns["achieved_goal"]]
+        return next_side["achieved_goal"]
 
     def _later(self, index: np.ndarray, gamma: float | None, absorbing: bool) -> np.ndarray:
         """
@@ -330,6 +337,7 @@ class GoalReplayBuffer(EpisodeRing):
         side: dict[str, np.ndarray],
         next_side: dict[str, np.ndarray],
         dones: np.ndarray,
+        reached: np.ndarray,
         kinds: dict[str, slice],
         env: VecNormalize | None,
     ) -> GoalBatch:
@@ -342,6 +350,7 @@ class GoalReplayBuffer(EpisodeRing):
             {key: self.to_torch(array, copy=False) for key, array in side.items()},
             {key: self.to_torch(array, copy=False) for key, array in next_side.items()},
             self.to_torch(dones, copy=False),
+            self.to_torch(reached, copy=False),
             kinds,
             {key: (self._columns.get(key), shape) for key, shape in self._shapes.items()},
         )

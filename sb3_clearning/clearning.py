@@ -15,9 +15,6 @@ from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_l
 from sb3_clearning.plain_update import PlainUpdate
 from sb3_clearning.policies import CLearningPolicy
 
-#: The logs are averaged over every so many updates: measuring costs a few per cent of an update.
-MEASURE_EVERY = 10
-
 
 class CLearning(GoalAlgorithm):
     r"""
@@ -209,13 +206,7 @@ class CLearning(GoalAlgorithm):
         if self._plain is not None:
             return self._plain.importance_weights(batch, part)
         next_obs = split_observations(batch.next_observations, part)
-        if self.policy.stochastic_actor:
-            next_actions = self.actor(next_obs)
-        else:
-            next_actions = self.actor_target(next_obs)
-            noise = th.randn_like(next_actions).mul_(self.target_policy_noise)
-            noise.clamp_(-self.target_noise_clip, self.target_noise_clip)
-            next_actions = (next_actions + noise).clamp_(-1, 1)
+        next_actions = self._next_actions(next_obs)
         logits = self.critic_target(next_obs, next_actions).amin(dim=0)
         return importance_weight(logits, self.importance_weight_limit)
 
@@ -260,10 +251,6 @@ class CLearning(GoalAlgorithm):
         if self._measures():
             self._measure_classifier(batch, logits.detach(), labels, weights, w)
 
-    def _measures(self) -> bool:
-        """:return: Whether this update is one of those that the logs are averaged over; the first always is"""
-        return self._n_updates % MEASURE_EVERY == 1 % MEASURE_EVERY
-
     @th.no_grad()
     def _measure_classifier(
         self, batch: GoalBatch, logits: th.Tensor, labels: th.Tensor, weights: th.Tensor, w: th.Tensor
@@ -294,11 +281,7 @@ class CLearning(GoalAlgorithm):
             with th.no_grad():
                 features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
             logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
-            self.actor.optimizer.zero_grad()
-            self._actor_objective(logits).backward(
-                inputs=[parameter for parameter in self._actor_parameters if parameter.requires_grad]
-            )
-            self.actor.optimizer.step()
+            self._descend_actor(self._actor_objective(logits))
         if self._measures():
             logits = logits.detach()
             self._metrics.add({"train/actor_loss": self._actor_objective(logits), "train/logits_actor": logits.mean()})

@@ -24,6 +24,9 @@ from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
+#: The logs are averaged over every so many updates: measuring costs a few per cent of an update.
+MEASURE_EVERY = 10
+
 #: Transitions that are sampled at once at the most, if several gradient steps follow each other.
 SAMPLE_AHEAD = 8192
 
@@ -283,6 +286,25 @@ class GoalAlgorithm(TD3):
 
     def _absorbing(self) -> bool:
         return False
+
+    def _measures(self) -> bool:
+        """:return: Whether this update is one of those that the logs are averaged over; the first always is"""
+        return self._n_updates % MEASURE_EVERY == 1 % MEASURE_EVERY
+
+    def _next_actions(self, next_obs: dict[str, th.Tensor]) -> th.Tensor:
+        """:return: The actions that are bootstrapped from: the policy's own samples, or the target actor's with "
+        "clipped noise"""
+        if self.policy.stochastic_actor:
+            return self.actor(next_obs)
+        actions = self.actor_target(next_obs)
+        noise = th.randn_like(actions).mul_(self.target_policy_noise).clamp_(-self.target_noise_clip, self.target_noise_clip)
+        return (actions + noise).clamp_(-1, 1)
+
+    def _descend_actor(self, loss: th.Tensor) -> None:
+        """A step of the actor alone: critics get no gradients, and frozen parameters none either."""
+        self.actor.optimizer.zero_grad()
+        loss.backward(inputs=[parameter for parameter in self._actor_parameters if parameter.requires_grad])
+        self.actor.optimizer.step()
 
     def _update_targets(self) -> None:
         """Polyak averaging of all targets, in one kernel."""

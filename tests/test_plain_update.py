@@ -11,7 +11,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from sb3_clearning import CLearning
-from sb3_clearning.clearning import MEASURE_EVERY
+from sb3_clearning.goal_algorithm import MEASURE_EVERY
 
 
 def filled_model(**arguments: Any) -> CLearning:
