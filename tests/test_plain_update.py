@@ -64,13 +64,6 @@ def test_hundred_updates_equal_those_of_autograd(options: dict[str, Any]) -> Non
     assert (parameters(fast) - parameters(general)).abs().max() < 1e-9
 
 
-def test_float32_updates_stay_close_to_those_of_autograd() -> None:
-    fast, general = filled_model(), filled_model()
-    train(fast, 100, plain=True)
-    train(general, 100, plain=False)
-    assert (parameters(fast) - parameters(general)).abs().max() < 1e-5
-
-
 @pytest.mark.parametrize("options", OPTIONS[:4], ids=str)
 def test_logs_equal_those_of_the_general_path(options: dict[str, Any]) -> None:
     values = []
