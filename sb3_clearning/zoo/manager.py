@@ -3,13 +3,17 @@
 import difflib
 import functools
 import inspect
+import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
+import optuna
 import yaml
+from sqlalchemy.exc import SQLAlchemyError
 from stable_baselines3.common.callbacks import EvalCallback
 
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
@@ -19,6 +23,9 @@ from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, check_parts, default_part
 
 #: The columns of monitor.csv beyond SB3's own; `is_success` only where the env says so.
 SUCCESS, DISTANCE = "is_success", "distance"
+
+#: How often a storage is tried before it counts as out of reach.
+STORAGE_ATTEMPTS = 8
 
 
 class InputError(SystemExit, ValueError):
@@ -170,6 +177,34 @@ def _objective(original: Callable[..., float], self: Any, trial: Any) -> float:
     return original(trial)
 
 
+def open_storage(storage: str) -> None:
+    """
+    Make the tables of a new Optuna storage. Of two workers that do so at the same moment one gets an error, and only has to
+    look again.
+
+    :param storage: the address of a database, or a journal's path, for which there is nothing to do
+    """
+    if "://" not in storage:
+        return
+    for attempt in range(STORAGE_ATTEMPTS):
+        try:
+            optuna.storages.RDBStorage(storage).remove_session()
+            return
+        except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+            if attempt == STORAGE_ATTEMPTS - 1:
+                reason = str(error).splitlines()[0]
+                raise InputError(f"The Optuna storage {storage} can not be opened: {reason}") from error
+            time.sleep(random.uniform(0.2, 1.0))
+        except ImportError as error:
+            raise InputError(f"The Optuna storage {storage} needs its database's driver: {error.__cause__ or error}") from error
+
+
+def _hyperparameters_optimization(original: Callable[..., None], self: Any) -> None:
+    if self.storage is not None:
+        open_storage(self.storage)
+    original()
+
+
 def _make_goal_vec_env(original: Callable[..., Any], env_id: Any, **kwargs: Any) -> Any:
     """
     The Monitor around all wrappers, where a Monitor with our column is asked for: a wrapper that makes the goals
@@ -196,6 +231,7 @@ def extend_manager(exp_manager: ModuleType) -> None:
         "create_envs": _create_envs,
         "create_callbacks": _create_callbacks,
         "objective": _objective,
+        "hyperparameters_optimization": _hyperparameters_optimization,
     }
     # All are looked up before any is changed: a version of rl-zoo3 that lacks one stays as it is.
     changed = {name: _extended(getattr(manager, name))(extension) for name, extension in extensions.items()}
