@@ -22,13 +22,17 @@ def main() -> None:
     if name not in COMMANDS:
         usage = f"usage: python -m sb3_clearning.zoo {{{','.join(COMMANDS)}}} …"
         if name in ("-h", "--help"):
-            print(f"{usage}\n\nrl-zoo3's commands with the algorithms and tasks of sb3_clearning; each has a --help of its own.")
+            print(
+                f"{usage}\n\nrl-zoo3's commands with the algorithms and tasks of sb3_clearning; each has a --help of its own."
+            )
             return
         raise SystemExit(f"{usage}\nerror: there is no command {name!r}")
     try:
         register()
     except ImportError as error:
-        raise SystemExit(f'rl-zoo3 can not be imported ({error}). Install it with: pip install "sb3_clearning[zoo]"') from error
+        raise SystemExit(
+            f'rl-zoo3 can not be imported ({error}). Install it with: pip install "sb3_clearning[zoo]"'
+        ) from error
     del sys.argv[1]
     runpy.run_module(COMMANDS[name], run_name="__main__", alter_sys=True)
 

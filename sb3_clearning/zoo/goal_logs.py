@@ -101,7 +101,7 @@ class GoalEvalCallback(EvalCallback):
         super()._log_success_callback(locals_, globals_)
         if locals_["done"] and "distance" in locals_["info"]:
             self._distances.append(float(locals_["info"]["distance"]))
-            # The mean so far, since SB3 writes the log before `_on_step` returns; the last episode's is the one that is written.
+            # The mean so far: SB3 writes the log before `_on_step` returns, and what counts is the value at the last episode.
             self.logger.record("eval/final_distance", float(np.mean(self._distances)))
 
     def _on_step(self) -> bool:
@@ -120,4 +120,4 @@ class GoalEvalCallback(EvalCallback):
             path = f"{self.log_path}.npz"
             with np.load(path) as saved:
                 arrays = dict(saved)
-            np.savez(path, **arrays, distances=self.evaluations_distances)  # type: ignore[arg-type]
+            np.savez(path, **arrays, distances=self.evaluations_distances)

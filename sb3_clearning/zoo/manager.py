@@ -94,22 +94,20 @@ def look_at_env(algo: str, env_id: str, make: Callable[..., gym.Env], env_kwargs
     return [key for key in (SUCCESS, DISTANCE) if key in info]
 
 
-def _extended(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _extended(original: Callable[..., Any], extension: Callable[..., Any]) -> Callable[..., Any]:
     """
     :param original: a method of ExperimentManager
-    :return: a decorator: the new method gets the original one and is called for our algorithms only
+    :param extension: what is called in its place for our algorithms, with the original method as its first argument
+    :return: the method to put in its place
     """
 
-    def decorate(extension: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.algo not in algorithms():
-                return original(self, *args, **kwargs)
-            return extension(functools.partial(original, self), self, *args, **kwargs)
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.algo not in algorithms():
+            return original(self, *args, **kwargs)
+        return extension(functools.partial(original, self), self, *args, **kwargs)
 
-        return method
-
-    return decorate
+    return method
 
 
 def _read_hyperparameters(original: Callable[..., Any], self: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -145,13 +143,15 @@ def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams
         raise InputError(str(error)) from error
     lost = set(hyperparams.get("policy_kwargs") or {}) - {"net_arch"}
     if self.optimize_hyperparameters and "net_arch" in self.search_parts and lost:
-        raise InputError(f"A search for `net_arch` would replace `policy_kwargs` ({', '.join(sorted(lost))}): name other parts.")
+        raise InputError(
+            f"A search for `net_arch` would replace `policy_kwargs` ({', '.join(sorted(lost))}): name other parts."
+        )
 
-    env_id = self.env_name.gym_id
-    make = GoalEnvMaker(gym.spec(env_id).make, env_wrapper)
-    keys = look_at_env(self.algo, env_id, make, self.env_kwargs)
-    if not self.monitor_kwargs:
-        self.monitor_kwargs = {"info_keywords": tuple(keys)}
+    if vec_env_wrapper is None:  # which could make goals that a single env does not have
+        env_id = self.env_name.gym_id
+        make = GoalEnvMaker(gym.spec(env_id).make, env_wrapper)
+        keys = look_at_env(self.algo, env_id, make, self.env_kwargs)
+        self.monitor_kwargs = self.monitor_kwargs or {"info_keywords": tuple(keys)}
     return hyperparams, env_wrapper, callbacks, vec_env_wrapper
 
 
@@ -196,7 +196,9 @@ def open_storage(storage: str) -> None:
                 raise InputError(f"The Optuna storage {storage} can not be opened: {reason}") from error
             time.sleep(random.uniform(0.2, 1.0))
         except ImportError as error:
-            raise InputError(f"The Optuna storage {storage} needs its database's driver: {error.__cause__ or error}") from error
+            raise InputError(
+                f"The Optuna storage {storage} needs its database's driver: {error.__cause__ or error}"
+            ) from error
 
 
 def _hyperparameters_optimization(original: Callable[..., None], self: Any) -> None:
@@ -224,7 +226,7 @@ def extend_manager(exp_manager: ModuleType) -> None:
     manager = exp_manager.ExperimentManager
     if getattr(manager, "_extended_by_sb3_clearning", False):
         return
-    extensions = {
+    extensions: dict[str, Callable[..., Any]] = {
         "read_hyperparameters": _read_hyperparameters,
         "_preprocess_hyperparams": _preprocess_hyperparams,
         "create_log_folder": _create_log_folder,
@@ -234,7 +236,7 @@ def extend_manager(exp_manager: ModuleType) -> None:
         "hyperparameters_optimization": _hyperparameters_optimization,
     }
     # All are looked up before any is changed: a version of rl-zoo3 that lacks one stays as it is.
-    changed = {name: _extended(getattr(manager, name))(extension) for name, extension in extensions.items()}
+    changed = {name: _extended(getattr(manager, name), extension) for name, extension in extensions.items()}
     make_vec_env = functools.partial(_make_goal_vec_env, exp_manager.make_vec_env)
     for name, method in changed.items():
         setattr(manager, name, method)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import io
 from types import ModuleType
 
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -34,7 +35,8 @@ def _register_search(hyperparams_opt: ModuleType) -> None:
 def _register_envs(import_envs: ModuleType) -> None:
     """The ids of our tasks, and of gymnasium-robotics' (Fetch, mazes), which rl-zoo3 does not import."""
     importlib.import_module("sb3_clearning.envs")
-    with contextlib.suppress(ImportError):
+    # It warns of old rewards of its own on every import, which is no news for those who train something else.
+    with contextlib.suppress(ImportError), contextlib.redirect_stderr(io.StringIO()):
         import_envs.gym.register_envs(importlib.import_module("gymnasium_robotics"))
 
 

@@ -64,4 +64,4 @@ def _register_after_execution(loader: "Any") -> None:
 def install() -> None:
     """Put the finder in front of the others, unless it is there or switched off."""
     if os.environ.get("SB3_CLEARNING_ZOO") != "0" and ZooFinder not in sys.meta_path:
-        sys.meta_path.insert(0, ZooFinder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, ZooFinder)

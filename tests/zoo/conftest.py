@@ -4,7 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from commands import TINY, Run, command, environment
+
+from zoo.commands import TINY, Run, command, environment
 
 
 @pytest.fixture(scope="session")

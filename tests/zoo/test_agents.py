@@ -7,7 +7,8 @@ from pathlib import Path
 import imageio.v3
 import numpy as np
 import pytest
-from commands import Run
+
+from zoo.commands import Run
 
 TASK = ["--algo", "clearning", "--env", "SawyerReach-v0", "-f", "logs"]
 

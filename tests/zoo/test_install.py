@@ -10,9 +10,9 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from commands import TINY, Run, command, environment
 
 from sb3_clearning.zoo import startup
+from zoo.commands import TINY, Run, command, environment
 
 PROJECT = Path(startup.__file__).resolve().parents[2]
 FILES = {"_sb3_clearning_zoo.py", "sb3_clearning_zoo.pth", "sb3_clearning_zoo.start"}
@@ -40,7 +40,7 @@ def test_interpreters_without_rl_zoo3_start_no_slower_and_import_no_torch() -> N
     assert min(cost() for _ in range(5)) < 1000
     loaded = json.loads(python("-c", "import json, sys; print(json.dumps(list(sys.modules)))"))
     assert "_sb3_clearning_zoo" in loaded
-    assert not {"torch", "numpy", "gymnasium", "typing", "sb3_clearning"} & set(loaded)
+    assert not {"torch", "numpy", "gymnasium", "sb3_clearning"} & set(loaded)
 
 
 def test_watching_costs_next_to_nothing_per_import() -> None:
@@ -62,7 +62,9 @@ def test_explicit_command_needs_no_hook(run: Run, tmp_path: Path) -> None:
 
 
 def test_explicit_command_says_what_there_is(tmp_path: Path) -> None:
-    result = subprocess.run(command("sb3_clearning.zoo", "trian"), cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    result = subprocess.run(
+        command("sb3_clearning.zoo", "trian"), cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
     assert result.returncode == 1
     assert "train,enjoy,record_video,plot_train,plot_from_file,all_plots" in result.stderr
     assert "there is no command 'trian'" in result.stderr

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import optuna
 import pytest
-from commands import Run, command, environment
+from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from sb3_clearning import CLearning
 from sb3_clearning.zoo.search import convert_params
+from zoo.commands import Run, command, environment
 
 #: Whole trials in a second or so.
 CONFIGURATION = """
@@ -46,7 +47,7 @@ def load(storage: str) -> optuna.Study:
     return optuna.load_study(study_name="reach", storage=backend)
 
 
-@pytest.fixture()
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "study.yml").write_text(CONFIGURATION)
     return tmp_path
@@ -82,7 +83,8 @@ def test_two_workers_share_a_sqlite_study_whose_first_trial_trains_again(folder:
 
     # The number 0 is the one that rl-zoo3 takes for "no trial".
     result = run(
-        *["rl_zoo3.train", *TASK, "--storage", storage, "--study-name", "reach", "--trial-id", 0, "--eval-freq", -1], cwd=folder
+        *["rl_zoo3.train", *TASK, "--storage", storage, "--study-name", "reach", "--trial-id", 0, "--eval-freq", -1],
+        cwd=folder,
     )
     assert "Loading from Optuna study" in result.stdout
     model = CLearning.load(folder / "logs/clearning/SawyerReach-v0_1/SawyerReach-v0.zip")
@@ -95,7 +97,7 @@ def test_a_hopeless_trial_is_pruned(folder: Path) -> None:
     storage = f"sqlite:///{folder}/study.db"
     study = optuna.create_study(storage=storage, study_name="reach", direction="maximize")
     for _ in range(5):  # trials that reached the goal at once
-        distributions = {"lambda_": optuna.distributions.FloatDistribution(0, 1)}
+        distributions: dict[str, BaseDistribution] = {"lambda_": FloatDistribution(0, 1)}
         perfect = optuna.trial.create_trial(
             params={"lambda_": 0.5}, distributions=distributions, value=0.0, intermediate_values={1: 0.0, 2: 0.0, 3: 0.0}
         )
@@ -136,7 +138,7 @@ def test_a_killed_worker_loses_no_finished_trial(folder: Path) -> None:
     assert sum(trial.state.is_finished() for trial in trials.values()) >= len(finished) + 2
 
 
-@pytest.fixture()
+@pytest.fixture
 def postgresql(tmp_path: Path) -> Iterator[str]:
     """The address of a PostgreSQL server of our own, on a free port, with its data in a temporary folder."""
     pytest.importorskip("psycopg2", reason="needs PostgreSQL's driver: pip install psycopg2-binary")

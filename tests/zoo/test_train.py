@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from commands import TINY, Run
 
 from sb3_clearning import CLearning
+from zoo.commands import TINY, Run
 
 RUN = Path("logs/clearning/SawyerReach-v0_1")
 
