@@ -5,7 +5,7 @@ import sys
 
 from sb3_clearning.zoo.registration import register
 
-#: Each command and the module of rl-zoo3 that is run for it.
+#: Each command and the module that is run for it: rl-zoo3's own, and one of ours.
 COMMANDS = {
     "train": "rl_zoo3.train",
     "enjoy": "rl_zoo3.enjoy",
@@ -13,6 +13,7 @@ COMMANDS = {
     "plot_train": "rl_zoo3.plots.plot_train",
     "plot_from_file": "rl_zoo3.plots.plot_from_file",
     "all_plots": "rl_zoo3.plots.all_plots",
+    "study_report": "sb3_clearning.zoo.study_report",
 }
 
 

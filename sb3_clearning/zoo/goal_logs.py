@@ -44,6 +44,10 @@ class GoalInfo(gym.Wrapper):
         return info
 
 
+class GoalColumns(tuple[str, ...]):
+    """The info keywords of a Monitor for one of our algorithms: they mark the envs that :class:`GoalEnvMaker` has to make."""
+
+
 class GoalEnvMaker:
     """
     Makes an env with its wrappers and our info, so that the Monitor that goes around it sees goals, their rewards and infos.

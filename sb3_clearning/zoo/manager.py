@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from stable_baselines3.common.callbacks import EvalCallback
 
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
-from sb3_clearning.zoo.goal_logs import GoalEnvMaker, GoalEvalCallback
+from sb3_clearning.zoo.goal_logs import GoalColumns, GoalEnvMaker, GoalEvalCallback
 from sb3_clearning.zoo.registration import algorithms
 from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, check_parts, default_parts
 
@@ -151,7 +151,10 @@ def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams
         env_id = self.env_name.gym_id
         make = GoalEnvMaker(gym.spec(env_id).make, env_wrapper)
         keys = look_at_env(self.algo, env_id, make, self.env_kwargs)
-        self.monitor_kwargs = self.monitor_kwargs or {"info_keywords": tuple(keys)}
+        self.monitor_kwargs = {
+            **self.monitor_kwargs,
+            "info_keywords": GoalColumns(self.monitor_kwargs.get("info_keywords", keys)),
+        }
     return hyperparams, env_wrapper, callbacks, vec_env_wrapper
 
 
@@ -209,10 +212,10 @@ def _hyperparameters_optimization(original: Callable[..., None], self: Any) -> N
 
 def _make_goal_vec_env(original: Callable[..., Any], env_id: Any, **kwargs: Any) -> Any:
     """
-    The Monitor around all wrappers, where a Monitor with our column is asked for: a wrapper that makes the goals
-    (GoalFromObservation) makes the rewards, too, and those are what evaluations and studies have to see.
+    The Monitor around all wrappers, for our algorithms: a wrapper that makes the goals (GoalFromObservation) makes the
+    rewards, too, and those are what evaluations and studies have to see.
     """
-    if DISTANCE in (kwargs.get("monitor_kwargs") or {}).get("info_keywords", ()):
+    if isinstance((kwargs.get("monitor_kwargs") or {}).get("info_keywords"), GoalColumns):
         env_id = GoalEnvMaker(env_id, kwargs.pop("wrapper_class", None))
     return original(env_id, **kwargs)
 

@@ -35,7 +35,10 @@ class ZooFinder:
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                _register_after_execution(spec.loader)
+                try:
+                    _register_after_execution(spec.loader)
+                except Exception as error:  # a loader of another kind
+                    _warn(name, error)
                 return spec
         return None
 
@@ -53,12 +56,20 @@ def _register_after_execution(loader: "Any") -> None:
 
             register_in(module)
         except Exception as error:
-            import warnings
-
-            reason = f"{type(error).__name__}: {error}"
-            warnings.warn(f"sb3_clearning could not add its algorithms to {module.__name__} ({reason})", stacklevel=2)
+            _warn(module.__name__, error)
 
     loader.exec_module = exec_module
+
+
+def _warn(name: str, error: Exception) -> None:
+    """
+    :param name: the module of rl-zoo3
+    :param error: why ours is not in it
+    """
+    import warnings
+
+    reason = f"{type(error).__name__}: {error}"
+    warnings.warn(f"sb3_clearning could not add its algorithms to {name} ({reason})", stacklevel=2)
 
 
 def install() -> None:

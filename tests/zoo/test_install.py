@@ -66,7 +66,7 @@ def test_explicit_command_says_what_there_is(tmp_path: Path) -> None:
         command("sb3_clearning.zoo", "trian"), cwd=tmp_path, env=environment(), capture_output=True, text=True
     )
     assert result.returncode == 1
-    assert "train,enjoy,record_video,plot_train,plot_from_file,all_plots" in result.stderr
+    assert "train,enjoy,record_video,plot_train,plot_from_file,all_plots,study_report" in result.stderr
     assert "there is no command 'trian'" in result.stderr
 
 

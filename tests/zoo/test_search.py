@@ -9,6 +9,7 @@ import pytest
 from sb3_clearning import CLearning
 from sb3_clearning.envs import GoalFromObservation
 from sb3_clearning.zoo.search import PARTS, check_parts, convert_params, default_parts, sample_params
+from sb3_clearning.zoo.study_report import write_report
 
 
 def sample(study: optuna.Study, **attributes: object) -> tuple[optuna.Trial, dict]:
@@ -85,3 +86,16 @@ def test_wrong_search_entries_are_refused(parts: object) -> None:
         check_parts("clearning", parts)
     assert check_parts("clearning", ["gamma", "w_clip"]) == ["gamma", "w_clip"]
     assert set(PARTS) > {"gamma", "w_clip"}
+
+
+def test_report_of_a_study(tmp_path: Path) -> None:
+    study = random_study()
+    for _ in range(12):
+        trial, hyperparams = sample(study, search=["gamma", "lambda_"])
+        study.tell(trial, hyperparams["gamma"])  # nothing but gamma matters
+    write_report(study, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"trials.csv", "importances.png", "slices.png", "study.md"}
+    text = (tmp_path / "study.md").read_text()
+    assert "12 trials: 12 complete." in text
+    assert text.index("| one_minus_gamma |") < text.index("| lambda_ |")  # the most important first
+    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 13
