@@ -1,0 +1,145 @@
+"""`rl_zoo3.train` with our algorithms: the ways of giving hyperparameters, and what a run leaves behind."""
+
+import csv
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from sb3_clearning import CLearning
+from zoo.commands import TINY, Run
+
+RUN = Path("logs/clearning/SawyerReach-v0_1")
+
+
+def monitor_rows(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "0.monitor.csv") as file:
+        file.readline()
+        return list(csv.DictReader(file))
+
+
+def test_plain_command_takes_our_defaults_for_the_task(trained: Path) -> None:
+    log = (trained / "train.log").read_text()
+    assert "hyperparams/clearning.yml" in log
+    assert "Using 'default' hyperparameters" not in log  # the task has an entry of its own
+    saved = yaml.load((trained / RUN / "SawyerReach-v0/config.yml").read_text(), Loader=yaml.UnsafeLoader)
+    assert saved["n_timesteps"] == 2e4
+    assert saved["gamma"] == 0.99
+    assert saved["batch_size"] == 16  # -params
+
+
+def test_run_folder_holds_models_evaluations_and_the_replay_buffer(trained: Path) -> None:
+    names = {path.name for path in (trained / RUN).iterdir()}
+    assert {"SawyerReach-v0.zip", "best_model.zip", "rl_model_100_steps.zip", "replay_buffer.pkl", "evaluations.npz"} <= names
+    model = CLearning.load(trained / RUN / "SawyerReach-v0.zip")
+    assert model.num_timesteps == 300
+    assert model.batch_size == 16
+
+
+def test_monitor_has_success_and_final_distance(trained: Path) -> None:
+    rows = monitor_rows(trained / RUN)
+    assert len(rows) == 6  # 300 steps of 50 each
+    for row in rows:
+        success, distance = row["is_success"] == "True", float(row["distance"])
+        assert success == (distance <= 0.05)
+        assert -50 <= float(row["r"]) <= 0
+
+
+def test_evaluations_have_successes_and_final_distances(trained: Path) -> None:
+    with np.load(trained / RUN / "evaluations.npz") as evaluations:
+        assert evaluations["timesteps"].tolist() == [100, 200, 300]
+        assert evaluations["results"].shape == evaluations["successes"].shape == evaluations["distances"].shape == (3, 2)
+        np.testing.assert_array_equal(evaluations["distances"] <= 0.05, evaluations["successes"])
+        last = evaluations["distances"][-1].mean()
+    log = (trained / "train.log").read_text()
+    assert f"Final distance: {last:.4f}" in log
+    assert log.count("final_distance") == 3
+    assert log.count("eval/") == 3  # the distance is in the table of its own evaluation
+
+
+def test_continues_from_a_saved_agent_with_its_replay_buffer(trained: Path, run: Run, tmp_path: Path) -> None:
+    agent = trained / RUN / "SawyerReach-v0.zip"
+    result = run(
+        *["rl_zoo3.train", "--algo", "clearning", "--env", "SawyerReach-v0", "-i", agent, "-n", 100, "--eval-freq", -1],
+        *["--save-replay-buffer", "-f", "more", "-params", *TINY],
+        cwd=tmp_path,
+    )
+    assert "Loading pretrained agent" in result.stdout
+    assert "Loading replay buffer" in result.stdout
+    with open(tmp_path / "more/clearning/SawyerReach-v0_1/replay_buffer.pkl", "rb") as file:
+        assert pickle.load(file).size() == 400  # 300 steps of the first run, 100 of this one
+
+
+CONFIGURATION = """
+.shared: &shared
+  n_timesteps: !!float 2e2
+  policy: MultiInputPolicy
+  learning_starts: 50
+  buffer_size: 2000
+  batch_size: 16
+  train_freq: 5
+  policy_kwargs: "dict(net_arch=[8])"
+Pendulum-v1:
+  <<: *shared
+  normalize: "{'norm_obs': True, 'norm_reward': False}"
+  env_wrapper:
+    - sb3_clearning.envs.GoalFromObservation:
+        crop: [0, 1]
+        distance_threshold: 0.3
+FetchReach-v4:
+  <<: *shared
+  n_envs: 2
+  noise_type: normal
+  noise_std: 0.2
+"""
+
+
+def test_conf_file_with_env_wrapper_and_normalization(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "own.yml").write_text(CONFIGURATION)
+    task = ["--algo", "clearning", "--env", "Pendulum-v1", "-f", "logs"]
+    evaluation = ["--eval-freq", 200, "--eval-episodes", 2]
+    run("rl_zoo3.train", *task, "-conf", "own.yml", *evaluation, cwd=tmp_path)
+    folder = tmp_path / "logs/clearning/Pendulum-v1_1"
+    assert (folder / "Pendulum-v1/vecnormalize.pkl").is_file()
+    # The rewards are those of the goals that the wrapper makes, not the pendulum's own, which are no integers.
+    (row,) = monitor_rows(folder)
+    assert float(row["r"]) == int(float(row["r"]))
+    with np.load(folder / "evaluations.npz") as evaluations:
+        assert (evaluations["results"] == evaluations["results"].round()).all()
+        assert evaluations["distances"].shape == (1, 2)
+    enjoyed = run("rl_zoo3.enjoy", *task, "-n", 200, "--no-render", cwd=tmp_path)
+    assert "Loading running average" in enjoyed.stdout
+    assert "Success rate" in enjoyed.stdout
+
+
+def test_subprocess_envs_with_env_kwargs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "own.yml").write_text(CONFIGURATION)
+    result = run(
+        *["rl_zoo3.train", "--algo", "clearning", "--env", "FetchReach-v4", "-conf", "own.yml", "--vec-env", "subproc"],
+        *["--env-kwargs", "max_episode_steps:20", "--eval-freq", -1, "-f", "logs"],
+        cwd=tmp_path,
+    )
+    assert "Applying normal noise with std 0.2" in result.stdout
+    folder = tmp_path / "logs/clearning/FetchReach-v4_1"
+    assert (folder / "1.monitor.csv").is_file()
+    rows = monitor_rows(folder)
+    assert [row["l"] for row in rows] == ["20"] * 5  # 200 steps in two envs
+    assert all(float(row["distance"]) > 0 for row in rows)
+    with zipfile.ZipFile(folder / "FetchReach-v4.zip") as archive:
+        assert "policy.pth" in archive.namelist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", ["PointMaze_UMaze-v3", "AntMaze_UMaze-v5", "FetchPush-v4", "PointUMaze-v0", "JacoReach-v0"])
+def test_other_envs_log_success_too(run: Run, tmp_path: Path, env_id: str) -> None:
+    run(
+        *["rl_zoo3.train", "--algo", "clearning", "--env", env_id, "-n", 705, "--eval-freq", -1, "-f", "logs"],
+        *["-params", *TINY, "train_freq:50"],
+        cwd=tmp_path,
+    )
+    rows = monitor_rows(tmp_path / f"logs/clearning/{env_id}_1")
+    assert rows
+    assert all(row["is_success"] in ("True", "False", "0.0", "1.0") and float(row["distance"]) > 0 for row in rows)
