@@ -18,7 +18,7 @@ TASK = ["--algo", "clearning", "--env", "SawyerReach-v0", "-f", "logs"]
     [
         ([], "SawyerReach-v0.zip"),
         (["--load-best"], "best_model.zip"),
-        (["--load-checkpoint", "100"], "rl_model_100_steps.zip"),
+        pytest.param(["--load-checkpoint", "100"], "rl_model_100_steps.zip", marks=pytest.mark.slow),
     ],
 )
 def test_enjoy(trained: Path, run: Run, option: list[str], file: str) -> None:

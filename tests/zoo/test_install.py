@@ -55,6 +55,7 @@ def test_hook_is_switched_off_by_the_environment(run: Run, tmp_path: Path) -> No
     assert "invalid choice: 'clearning'" in result.stderr
 
 
+@pytest.mark.slow
 def test_explicit_command_needs_no_hook(run: Run, tmp_path: Path) -> None:
     arguments = ["--algo", "clearning", "--env", "SawyerReach-v0", "-n", 60, "--eval-freq", -1, "-params", *TINY]
     run("sb3_clearning.zoo", "train", *arguments, cwd=tmp_path, SB3_CLEARNING_ZOO="0")
