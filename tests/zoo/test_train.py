@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from sb3_clearning import CLearning
+from sb3_clearning import CLearning, GoalTD3
 from zoo.commands import TINY, Run
 
 RUN = Path("logs/clearning/SawyerReach-v0_1")
@@ -130,6 +130,18 @@ def test_subprocess_envs_with_env_kwargs(run: Run, tmp_path: Path) -> None:
     assert all(float(row["distance"]) > 0 for row in rows)
     with zipfile.ZipFile(folder / "FetchReach-v4.zip") as archive:
         assert "policy.pth" in archive.namelist()
+
+
+def test_baseline_takes_a_relabelling_ratio_from_the_command_line(run: Run, tmp_path: Path) -> None:
+    run(
+        *["rl_zoo3.train", "--algo", "goal_td3", "--env", "PointUMaze-v0", "-conf", "maze_relabel_ratio.yml", "-n", 305],
+        *["--eval-freq", -1, "-f", "logs", "-params", *TINY, "relabel:dict(next=1-0.75, random=0.75)"],
+        cwd=tmp_path,
+    )
+    model = GoalTD3.load(tmp_path / "logs/goal_td3/PointUMaze-v0_1/PointUMaze-v0.zip")
+    assert model.relabelling() == {"next": 0.25, "random": 0.75}
+    assert model.num_timesteps == 305
+    assert len(monitor_rows(tmp_path / "logs/goal_td3/PointUMaze-v0_1")) == 1
 
 
 @pytest.mark.slow
