@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-EXTRAS = ("mujoco", "metaworld", "dm_control", "gymnasium_robotics", "shimmy", "rl_zoo3", "optuna", "minari", "matplotlib", "scipy")
+EXTRAS = ("mujoco", "metaworld", "dm_control", "gymnasium_robotics", "shimmy", "rl_zoo3", "optuna", "minari", "matplotlib")
 
 
 @pytest.mark.parametrize("module", ["sb3_clearning", "sb3_clearning.envs", "sb3_clearning.baselines"])
