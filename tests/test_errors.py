@@ -177,7 +177,7 @@ def _assert_whole(folder: pathlib.Path, steps: int) -> None:
 def test_a_bad_value_stops_training_and_names_its_key(n_envs: int, when: str, key: str, value: float) -> None:
     env = DummyVecEnv([make(PointEnv)] * (n_envs - 1) + [make(BrokenEnv, key, when, value=value)])
     model = small_model(env)
-    with pytest.raises(ValueError, match=rf'NaN or inf in the observation\'s key "{key}".*last checkpoint is untouched'):
+    with pytest.raises(ValueError, match=rf"NaN or inf in the observation\'s key `{key}`.*last checkpoint is untouched"):
         model.learn(200)
     assert model.num_timesteps == n_envs * STEPS_BEFORE[when]
     assert model.replay_buffer.size() == STEPS_BEFORE[when] - 1
@@ -202,14 +202,14 @@ def test_a_bad_value_at_the_first_reset() -> None:
         model = small_model(env)
         if learn == "learn again":
             model.learn(5)
-        with pytest.raises(ValueError, match='"desired_goal"'):
+        with pytest.raises(ValueError, match="`desired_goal`"):
             model.learn(5)
 
 
 @pytest.mark.parametrize("when", ["step", "reset", "terminal"])
 def test_a_bad_value_behind_a_normalization(when: str, tmp_path: pathlib.Path) -> None:
     model = small_model(VecNormalize(DummyVecEnv([make(BrokenEnv, "observation", when)])))
-    with pytest.raises(ValueError, match='"observation"'):
+    with pytest.raises(ValueError, match="`observation`"):
         model.learn(200)
     model.save_replay_buffer(tmp_path / "buffer.pkl")
     with open(tmp_path / "buffer.pkl", "rb") as file:
@@ -223,7 +223,7 @@ def test_an_infinite_value_does_not_hide_behind_the_clip_of_a_normalization(when
     # Without training VecNormalize clips inf to its limit, a finite number.
     env = VecNormalize(DummyVecEnv([make(BrokenEnv, "observation", when, episode=1, value=np.inf)]), training=False)
     model = small_model(env)
-    with pytest.raises(ValueError, match='"observation"'):
+    with pytest.raises(ValueError, match="`observation`"):
         model.learn(200)
     assert all(np.isfinite(values).all() for values in model.replay_buffer.observations.values())
 
