@@ -91,7 +91,7 @@ class CLearning(GoalAlgorithm):
         verbose: int = 0,
         seed: int | None = None,
         device: th.device | str = "auto",
-        lambda_: float = 1.0,
+        lambda_: float = 0.5,
         w_clip: float | None = None,
         classifier_loss: str = "bce",
         actor_loss: str = "log_prob",
