@@ -156,6 +156,43 @@ def finished(rows: list[dict[str, str]], name: str, seed: int, arguments: dict[s
     return any((row["task"], row["seed"], row["step"], row["arguments"]) == wanted for row in rows)
 
 
+def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
+    """
+    :param rows: The rows of the CSV
+    :param last_only: Whether to show the end of the runs only
+    :return: The lines of a Markdown table
+    """
+    lines = [
+        "| task | steps | seeds | success | worst seed | seeds at the threshold | final distance | initial distance |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, task in TASKS.items():
+        every = task.steps if last_only else task.steps // EVALUATIONS
+        for step in range(every, task.steps + 1, every):
+            # A run that was stopped and started again has its early rows twice: the newest counts.
+            newest = {row["seed"]: row for row in rows if (row["task"], row["step"]) == (name, str(step))}
+            if not newest:
+                continue
+            success, final, initial = ([float(row[key]) for row in newest.values()] for key in ("success", "final", "initial"))
+            reached = f"{sum(value >= task.threshold for value in success)} of {len(success)} (≥ {task.threshold})"
+            lines.append(
+                f"| {name} | {step:,} | {len(success)} | {spread(success, 2)} | {min(success):.2f} | {reached} | "
+                f"{spread(final, 3)} | "
+                f"{statistics.mean(initial):.3f} |"
+            )
+    return lines
+
+
+def spread(values: list[float], digits: int) -> str:
+    """
+    :param values: The values of the seeds
+    :param digits: How many digits to show
+    :return: Their mean and standard deviation
+    """
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+
+
 def write_table(rows: list[dict[str, str]], path: Path) -> None:
     """
     :param rows: The rows of the CSV
@@ -165,33 +202,27 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         "# CLearning with its defaults",
         "",
         "Made by `python -m sb3_clearning.experiments core`. Success over 50 evaluation episodes with seeds apart "
-        "from training's; mean "
-        "± standard deviation over training seeds, and the worst seed. Distances in the task's own unit (m).",
+        "from training's; mean ± "
+        "standard deviation over training seeds, and the worst seed. Distances in the task's own unit (m).",
         "",
-        "| task | steps | seeds | success | worst seed | seeds at the threshold | final distance | initial distance |",
-        "|---|---|---|---|---|---|---|---|",
+        *table(rows),
+        "",
+        f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.",
+        "",
     ]
-    for name, task in TASKS.items():
-        for step in range(task.steps // EVALUATIONS, task.steps + 1, task.steps // EVALUATIONS):
-            # A run that was stopped and started again has its early rows twice: the newest counts.
-            newest = {row["seed"]: row for row in rows if (row["task"], row["step"]) == (name, str(step))}
-            if not newest:
-                continue
-            success = [float(row["success"]) for row in newest.values()]
-            final = [float(row["final"]) for row in newest.values()]
-            initial = [float(row["initial"]) for row in newest.values()]
-            reached = sum(value >= task.threshold for value in success)
-            spread = statistics.stdev(success) if len(success) > 1 else 0.0
-            final_spread = statistics.stdev(final) if len(final) > 1 else 0.0
-            lines.append(
-                f"| {name} | {step:,} | {len(success)} | {statistics.mean(success):.2f} ± {spread:.2f} | "
-                f"{min(success):.2f} | {reached} of "
-                f"{len(success)} (≥ {task.threshold}) | {statistics.mean(final):.3f} ± {final_spread:.3f} | "
-                f"{statistics.mean(initial):.3f} |"
-            )
-    last = rows[-1]
-    lines += ["", f"Commit {last['commit']}; {last['versions']}.", ""]
     path.write_text("\n".join(lines))
+
+
+def update_readme(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    Put the end of the runs between the README's markers.
+
+    :param rows: The rows of the CSV
+    :param path: The README
+    """
+    before, _, rest = path.read_text().partition("<!-- core -->")
+    _, _, after = rest.partition("<!-- /core -->")
+    path.write_text("\n".join([f"{before}<!-- core -->", *table(rows, last_only=True), f"<!-- /core -->{after}"]))
 
 
 def main(argv: list[str]) -> None:
@@ -206,6 +237,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--arguments", type=json.loads, default={}, help="CLearning's arguments beyond the defaults, as JSON")
     parser.add_argument("--output", type=Path, default=Path("results/core.csv"))
+    parser.add_argument("--readme", type=Path, help="a README to put the table into, between <!-- core --> and <!-- /core -->")
     parser.add_argument("--run", nargs=2, metavar=("TASK", "SEED"), help="one run, in this process")
     options = parser.parse_args(argv)
     if options.run:
@@ -228,3 +260,5 @@ def main(argv: list[str]) -> None:
     if not options.arguments and rows:
         write_table(rows, options.output.with_suffix(".md"))
         print(options.output.with_suffix(".md").read_text())
+        if options.readme:
+            update_readme(rows, options.readme)
