@@ -136,7 +136,7 @@ class GoalTD3(GoalAlgorithm):
         self.critic.optimizer.zero_grad()
         loss.backward()
         self.critic.optimizer.step()
-        if self._measures():
+        if self._measures("train/critic_loss"):
             values = self._values(outputs.detach())
             self._metrics.add(
                 {"train/critic_loss": loss, "train/q_mean": values.mean(), "train/reached": batch.reached.mean()}
@@ -152,5 +152,5 @@ class GoalTD3(GoalAlgorithm):
             features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
         loss = -self._values(self.critic.logits(th.cat([features, actions], dim=1))[0]).mean()
         self._descend_actor(loss)
-        if self._measures():
+        if self._measures("train/actor_loss"):
             self._metrics.add({"train/actor_loss": loss})

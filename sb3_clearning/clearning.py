@@ -18,7 +18,7 @@ from sb3_clearning.policies import CLearningPolicy
 
 class CLearning(GoalAlgorithm):
     r"""
-    Goal-conditioned C-learning (Algorithm "rl" of the paper) on the frame of TD3, for environments with Dict observations of
+    Goal-conditioned C-learning (Algorithm 3 of the paper) on the frame of TD3, for environments with Dict observations of
     ``observation``, ``achieved_goal`` and ``desired_goal``. No reward is read.
 
     Paper: C-Learning: Learning to Achieve Goals via Recursive Classification, Eysenbach, Salakhutdinov, Levine, ICLR 2021,
@@ -141,8 +141,8 @@ class CLearning(GoalAlgorithm):
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
-        if not 0 <= self.lambda_ <= 1:
-            raise ValueError(f"`lambda_` must be within [0, 1] (1: TD, 0: Monte Carlo C-learning), not {self.lambda_}.")
+        if not isinstance(self.lambda_, (int, float)) or not 0 <= self.lambda_ <= 1:
+            raise ValueError(f"`lambda_` must be within [0, 1] (1: TD, 0: Monte Carlo C-learning), not {self.lambda_!r}.")
         if self.w_clip is not None and not self.w_clip > 0:
             raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip}.")
         if not 0 <= self.commanded_goal_fraction <= 1:
@@ -248,7 +248,7 @@ class CLearning(GoalAlgorithm):
             self.critic.optimizer.zero_grad()
             loss.backward()
             self.critic.optimizer.step()
-        if self._measures():
+        if self._measures("train/classifier_loss"):
             self._measure_classifier(batch, logits.detach(), labels, weights, w)
 
     @th.no_grad()
@@ -282,7 +282,7 @@ class CLearning(GoalAlgorithm):
                 features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
             logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
             self._descend_actor(self._actor_objective(logits))
-        if self._measures():
+        if self._measures("train/actor_loss"):
             logits = logits.detach()
             self._metrics.add({"train/actor_loss": self._actor_objective(logits), "train/logits_actor": logits.mean()})
 

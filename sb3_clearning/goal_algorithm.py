@@ -71,6 +71,8 @@ class GoalAlgorithm(TD3):
         _init_setup_model: bool = True,
         **td3_arguments: Any,
     ):
+        if policy in ("MlpPolicy", "CnnPolicy"):
+            raise ValueError(f"You must use `MultiInputPolicy` when working with a goal environment's Dict, not {policy}.")
         if env is not None:  # load() passes None
             env = maybe_make_env(env, td3_arguments.get("verbose", 0))
             # Before SB3's own checks: these errors say what to do.
@@ -102,6 +104,13 @@ class GoalAlgorithm(TD3):
                 f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not "
                 f"{self.replay_buffer_class.__name__}: goals "
                 "are relabelled without rewards. Leave the argument out."
+            )
+        unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(self.replay_buffer_kwargs)
+        if unknown:
+            raise ValueError(
+                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` say "
+                "how goals are "
+                "relabelled. Leave them out."
             )
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
@@ -287,9 +296,10 @@ class GoalAlgorithm(TD3):
     def _absorbing(self) -> bool:
         return False
 
-    def _measures(self) -> bool:
-        """:return: Whether this update is one of those that the logs are averaged over; the first always is"""
-        return self._n_updates % MEASURE_EVERY == 1 % MEASURE_EVERY
+    def _measures(self, name: str) -> bool:
+        """:return: Whether this update is one of those that the logged metric is the mean of; the first since a log "
+        "always is"""
+        return self._n_updates % MEASURE_EVERY == 0 or name not in self._metrics
 
     def _next_actions(self, next_obs: dict[str, th.Tensor]) -> th.Tensor:
         """:return: The actions that are bootstrapped from: the policy's own samples, or the target actor's with "

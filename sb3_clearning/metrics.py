@@ -11,6 +11,9 @@ class TensorMeans:
         self._sums: dict[str, th.Tensor] = {}
         self._counts: dict[str, int] = {}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._sums
+
     def add(self, values: dict[str, th.Tensor]) -> None:
         """
         :param values: For each name a scalar

@@ -1,5 +1,6 @@
 """Offline data for the replay buffer: plain arrays and Minari datasets become transitions."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,6 +113,11 @@ def transitions_from_arrays(
     :param crop: Likewise
     :return: The transitions
     """
+    if isinstance(actions, Mapping):
+        raise ValueError(
+            "`actions` is a dict. The order is observations, actions, terminations, truncations; pass "
+            "`next_observations` by name."
+        )
     states = _with_goals(observations, crop)
     n = len(states["observation"])
     terminations, truncations = (np.asarray(ends, dtype=bool).reshape(-1) for ends in (terminations, truncations))
@@ -175,7 +181,12 @@ def transitions_from_minari(buffer: "GoalReplayBuffer", dataset: Any, crop: Crop
             import minari
         except ImportError as error:
             raise ImportError('Minari is not installed: pip install "sb3_clearning[envs]"') from error
-        dataset = minari.load_dataset(dataset)
+        try:
+            dataset = minari.load_dataset(dataset)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"The Minari dataset {dataset} is not on this machine: run `minari download {dataset}` first."
+            ) from error
     parts = []
     for episode in dataset.iterate_episodes():
         states = _with_goals(episode.observations, crop)  # one state more than there are actions
@@ -219,6 +230,14 @@ def add_transitions(buffer: "GoalReplayBuffer", transitions: Transitions) -> int
     :param transitions: The transitions
     :return: The number of transitions that were added
     """
+    capacity = buffer.buffer_size * buffer.n_envs
+    if len(transitions.actions) > capacity:
+        warnings.warn(
+            f"The dataset has {len(transitions.actions)} transitions, but the replay buffer holds {capacity}: only "
+            "the last ones are "
+            "kept. Raise `buffer_size`.",
+            stacklevel=3,
+        )
     buffer.truncate_last_trajectory()
     added = 0
     for index in _streams(transitions, buffer.n_envs):

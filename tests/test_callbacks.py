@@ -20,7 +20,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sb3_clearning import CLearning
+from sb3_clearning import CLearning, goal_algorithm
 
 TRAIN_METRICS = {
     *("train/classifier_loss", "train/accuracy_positive", "train/accuracy_negative", "train/logits_positive"),
@@ -64,8 +64,9 @@ def test_every_metric_is_logged_and_finite(lambda_: float, stochastic: bool, tmp
         assert dump["train/w_mean"] >= 0 if lambda_ > 0 else dump["train/w_mean"] == 0
 
 
-def test_metrics_are_means_since_the_last_log(tmp_path: pathlib.Path) -> None:
+def test_metrics_are_means_since_the_last_log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Against one update at a time, logged after each
+    monkeypatch.setattr(goal_algorithm, "MEASURE_EVERY", 1)
     model = small_model(PointEnv(), learning_starts=1000).learn(40)
     parameters = {name: value.clone() for name, value in model.policy.state_dict().items()}
     optimizers = [optimizer.state_dict() for optimizer in (model.actor.optimizer, model.critic.optimizer)]
@@ -90,7 +91,7 @@ def test_metrics_are_means_since_the_last_log(tmp_path: pathlib.Path) -> None:
 
 
 def test_metrics_are_what_their_names_say(tmp_path: pathlib.Path) -> None:
-    model = small_model(PointEnv(), learning_starts=1000, target_policy_noise=0.0).learn(40)
+    model = small_model(PointEnv(), learning_starts=1000, target_policy_noise=0.0, lambda_=1.0).learn(40)
     model.set_logger(configure(str(tmp_path), ["json"]))
     seed_all(0)
     batch = model.replay_buffer.sample_goals(32, {"next": 0.5, "random": 0.5})[0]

@@ -85,6 +85,8 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
     ("arguments", "message"),
     [
         ({"n_steps": 3}, r"`n_steps` must be 1, not 3.*`lambda_` below 1"),
+        ({"lambda_": "0.5"}, r"`lambda_` must be within \[0, 1\].*not '0\.5'"),
+        ({"replay_buffer_kwargs": {"n_sampled_goal": 4}}, "are HerReplayBuffer's.*Leave them out"),
         ({"lambda_": -0.1}, r"`lambda_` must be within \[0, 1\].*not -0\.1"),
         ({"lambda_": 1.01}, r"`lambda_` must be within \[0, 1\].*not 1\.01"),
         ({"lambda_": float("nan")}, r"`lambda_` must be within \[0, 1\].*not nan"),
@@ -120,7 +122,7 @@ def test_arguments(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_unknown_policies_and_arguments() -> None:
-    with pytest.raises(ValueError, match="Policy MlpPolicy unknown"):
+    with pytest.raises(ValueError, match="You must use `MultiInputPolicy`"):
         CLearning("MlpPolicy", PointEnv())
     with pytest.raises(TypeError, match="use_sde"):
         CLearning("MultiInputPolicy", PointEnv(), use_sde=True)  # type: ignore[call-arg]

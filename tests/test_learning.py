@@ -81,6 +81,9 @@ def _learn(seed: int) -> Outcome:
         tau=0.05,
         batch_size=64,
         learning_starts=800,
+        lambda_=1.0,  # TD alone learns the optimal policy's ratio: Monte Carlo positives are those of the policy that collected
+        action_noise="gaussian",
+        warmup_noise="uniform",
         buffer_size=5000,
         policy_kwargs={"net_arch": [32, 32]},
         seed=seed,

@@ -208,6 +208,26 @@ def test_bad_data_is_refused_whole(
     assert buffer.size() == 0
 
 
+def test_more_data_than_the_buffer_holds_is_said(env: gym.Env) -> None:
+    arrays = as_arrays(collect(env, LENGTHS), ["observation", "achieved_goal", "desired_goal"])
+    buffer = GoalReplayBuffer(10, env.observation_space, env.action_space)
+    with pytest.warns(UserWarning, match="has 16 transitions, but the replay buffer holds 10"):
+        buffer.load_arrays(**arrays)
+
+
+def test_sb3s_order_of_arguments_is_refused(env: gym.Env, make_buffer: Callable[..., GoalReplayBuffer]) -> None:
+    arrays = as_arrays(collect(env, LENGTHS), ["observation", "achieved_goal", "desired_goal"])
+    with pytest.raises(ValueError, match="`actions` is a dict. The order is"):
+        make_buffer().load_arrays(*(arrays[name] for name in ("observations", "next_observations", "actions", "terminations")))
+
+
+def test_a_dataset_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_buffer: Any) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="run `minari download no/such-v0`"):
+        make_buffer().load_minari("no/such-v0")
+
+
 def test_single_rows_without_next_observations_are_refused(env: gym.Env, make_buffer: Callable[..., GoalReplayBuffer]) -> None:
     arrays = as_arrays(collect(env, [1, 1]), ["observation", "achieved_goal", "desired_goal"])
     del arrays["next_observations"]

@@ -245,6 +245,12 @@ def test_random_actions_begin_anew_where_an_episode_ends(n: int, expected: int) 
     assert env.reset(seed=0)[0]["desired_goal"][2] == expected
 
 
+def test_the_state_at_a_time_limit_is_a_goal() -> None:
+    limited = gym.wrappers.TimeLimit(Walk(), 10)
+    env = GoalFromObservation(limited, goal_sampler="random_actions", n_random_actions=10)
+    assert env.reset(seed=0)[0]["desired_goal"][2] == 10
+
+
 def test_random_actions_leave_the_user_s_action_space_alone() -> None:
     env = Walk()
     env.action_space = spaces.Box(-1, 1, (2,), np.float32, seed=5)

@@ -214,7 +214,8 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
                     state, _ = self.env.reset()
                 state, _, terminated, truncated, _ = self.env.step(self._random_actions.sample())
                 over = terminated or truncated
-            if over:
+            # The state at a time limit is a goal as good as any; one that ends the episode is none to be sent to.
+            if over and terminated:
                 state, _ = self.env.reset()
         return self._achieved(np.array(state, dtype=self._state_space.dtype))
 
