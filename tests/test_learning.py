@@ -81,7 +81,7 @@ def _learn(seed: int) -> Outcome:
         tau=0.05,
         batch_size=64,
         learning_starts=800,
-        lambda_=1.0,  # TD alone learns the optimal policy's ratio: Monte Carlo positives are those of the policy that collected
+        lambda_=1.0,  # Monte Carlo positives are those of the policy that collected, not of the optimal one
         action_noise="gaussian",
         warmup_noise="uniform",
         buffer_size=5000,

@@ -217,7 +217,7 @@ def test_more_data_than_the_buffer_holds_is_said(env: gym.Env) -> None:
 
 def test_sb3s_order_of_arguments_is_refused(env: gym.Env, make_buffer: Callable[..., GoalReplayBuffer]) -> None:
     arrays = as_arrays(collect(env, LENGTHS), ["observation", "achieved_goal", "desired_goal"])
-    with pytest.raises(ValueError, match="`actions` is a dict. The order is"):
+    with pytest.raises(ValueError, match=r"`actions` is a dict. The order is"):
         make_buffer().load_arrays(*(arrays[name] for name in ("observations", "next_observations", "actions", "terminations")))
 
 
