@@ -144,28 +144,38 @@ def test_minari_dataset_becomes_the_transitions_that_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: gym.Env, make_buffer: Callable[..., GoalReplayBuffer]
 ) -> None:
     minari = pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    gym.register("OfflinePoint-v0", entry_point="goal_envs:PointEnv", max_episode_steps=6)
-    try:
-        collector = minari.DataCollector(gym.make("OfflinePoint-v0"))
-        collector.action_space.seed(0)
-        episodes = []
-        for seed, length in ((0, 6), (1, 3)):
-            obs, _ = collector.reset(seed=seed)
-            observations, actions = [obs], []
-            for _ in range(length):
-                action = collector.action_space.sample()
-                observations.append(collector.step(action)[0])
-                actions.append(action)
-            stacked = {key: np.stack([o[key] for o in observations]) for key in obs}
-            episodes.append({"observations": stacked, "actions": np.stack(actions), "terminated": False})
-        dataset = collector.create_dataset(dataset_id="offline/point-v0", algorithm_name="random")
-        for source in (dataset, "offline/point-v0"):
-            buffer = make_buffer()
-            assert buffer.load_minari(source) == 9
-            assert close(transitions(buffer), expected(episodes, env))
-    finally:
-        gym.registry.pop("OfflinePoint-v0")
+    episodes = collect(env, [6, 3])
+    buffers = [
+        EpisodeBuffer(
+            id=index,
+            observations=episode["observations"],
+            actions=episode["actions"],
+            rewards=np.zeros(len(episode["actions"])).tolist(),
+            terminations=[False] * len(episode["actions"]),
+            # The second episode was stopped by the one who collected it: nothing says that it is over.
+            truncations=[False] * (len(episode["actions"]) - 1) + [index == 0],
+            infos={},
+        )
+        for index, episode in enumerate(episodes)
+    ]
+    dataset = minari.create_dataset_from_buffers(
+        "offline/point-v0",
+        buffers,
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        author="test",
+        author_email="test",
+        code_permalink="test",
+        algorithm_name="random",
+        description="test",
+    )
+    for source in (dataset, "offline/point-v0"):
+        buffer = make_buffer()
+        assert buffer.load_minari(source) == 9
+        assert close(transitions(buffer), expected(episodes, env))
 
 
 def test_cropped_data_of_an_ordinary_environment() -> None:
