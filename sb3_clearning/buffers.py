@@ -27,7 +27,8 @@ class GoalBatch:
     :param side: The other keys of the observations
     :param next_side: The other keys of the next observations
     :param dones: ``(batch,)``, 1 where the environment truly terminated (not where it was truncated)
-    :param reached: ``(batch,)``, 1 where the goal is what the next state achieves
+    :param reached: ``(batch,)``, 1 where the goal is what the next state achieves; None: to be found from the rows when it is
+        asked for
     :param kinds: For each kind of goal its slice of the batch
     :param layout: For each key of the space, in its order, its columns and its shape; no columns for those of ``side``
     """
@@ -39,12 +40,12 @@ class GoalBatch:
         side: dict[str, th.Tensor],
         next_side: dict[str, th.Tensor],
         dones: th.Tensor,
-        reached: th.Tensor,
+        reached: th.Tensor | None,
         kinds: dict[str, slice],
         layout: dict[str, tuple[slice | None, tuple[int, ...]]],
     ):
         self._rows, self._next_rows, self._side, self._next_side, self._layout = rows, next_rows, side, next_side, layout
-        self.dones, self.reached, self.kinds = dones, reached, kinds
+        self.dones, self._reached, self.kinds = dones, reached, kinds
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -68,6 +69,14 @@ class GoalBatch:
     def next_observations(self) -> dict[str, th.Tensor]:
         """:return: The next states, with the same goals"""
         return self._as_dict(self._next_rows, self._next_side)
+
+    @cached_property
+    def reached(self) -> th.Tensor:
+        """:return: ``(batch,)``, 1 where the goal is what the next state achieves"""
+        if self._reached is not None:
+            return self._reached
+        same = self.next_observations["desired_goal"] == self.next_observations["achieved_goal"]
+        return same.flatten(1).all(dim=1).to(self.dones.dtype)
 
     @property
     def actions(self) -> th.Tensor:
@@ -238,8 +247,10 @@ class GoalReplayBuffer(EpisodeRing):
         dones = np.where(kept >= self.n_envs, self._kept_terminated[kept], False).astype(np.float32)
 
         goals = self._goals(rows, side, next_rows, next_side, index, kinds, gamma, absorbing)
-        achieved = self._achieved(next_rows, next_side)
-        reached = (goals == achieved).reshape(*shape, -1).all(axis=-1).astype(np.float32)
+        reached = None
+        if env is not None:  # normalized, goals and achieved goals cannot be compared any more
+            achieved = self._achieved(next_rows, next_side)
+            reached = (goals == achieved).reshape(*shape, -1).all(axis=-1).astype(np.float32)
         if "desired_goal" in self._columns:
             columns = self._columns["desired_goal"]
             rows[..., columns] = goals
@@ -247,7 +258,16 @@ class GoalReplayBuffer(EpisodeRing):
         else:
             side["desired_goal"] = next_side["desired_goal"] = goals
         return [
-            self._to_batch(rows[i], next_rows[i], self._at(side, i), self._at(next_side, i), dones[i], reached[i], kinds, env)
+            self._to_batch(
+                rows[i],
+                next_rows[i],
+                self._at(side, i),
+                self._at(next_side, i),
+                dones[i],
+                None if reached is None else reached[i],
+                kinds,
+                env,
+            )
             for i in range(n_batches)
         ]
 
@@ -280,12 +300,12 @@ class GoalReplayBuffer(EpisodeRing):
                 later = self._later(index[:, part], gamma if kind == "future" else None, absorbing)
                 goals[:, part] = self._reached(later)
             else:  # half a batch further, around its end: another transition unless the batch is of one
-                partner = (np.arange(part.start, part.stop) + (batch_size + 1) // 2) % batch_size
-                source = reached if kind == "random" else commanded
-                goals[:, part] = source[:, partner]
                 if batch_size == 1:
                     other = np.random.randint(0, self.size() * self.n_envs, size=index.shape)
                     goals[:, part] = self._reached(other) if kind == "random" else self._commanded(other)
+                else:
+                    partner = (np.arange(part.start, part.stop) + (batch_size + 1) // 2) % batch_size
+                    goals[:, part] = (reached if kind == "random" else commanded)[:, partner]
         return goals
 
     def _achieved(self, next_rows: np.ndarray, next_side: dict[str, np.ndarray]) -> np.ndarray:
@@ -337,7 +357,7 @@ class GoalReplayBuffer(EpisodeRing):
         side: dict[str, np.ndarray],
         next_side: dict[str, np.ndarray],
         dones: np.ndarray,
-        reached: np.ndarray,
+        reached: np.ndarray | None,
         kinds: dict[str, slice],
         env: VecNormalize | None,
     ) -> GoalBatch:
@@ -350,7 +370,7 @@ class GoalReplayBuffer(EpisodeRing):
             {key: self.to_torch(array, copy=False) for key, array in side.items()},
             {key: self.to_torch(array, copy=False) for key, array in next_side.items()},
             self.to_torch(dones, copy=False),
-            self.to_torch(reached, copy=False),
+            None if reached is None else self.to_torch(reached, copy=False),
             kinds,
             {key: (self._columns.get(key), shape) for key, shape in self._shapes.items()},
         )

@@ -181,8 +181,14 @@ class CLearning(GoalAlgorithm):
         r""":return: The largest importance weight: ``w_clip``, or :math:`1/(1-\gamma)` if that is None"""
         return 1 / (1 - self.gamma) if self.w_clip is None else self.w_clip
 
-    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
+    def _prepare_training(self) -> None:
         if self._plain is None:
+            super()._prepare_training()  # plain networks act the same in both modes
+        elif not self._plain.is_current():
+            self._plain = PlainUpdate(self) if PlainUpdate.applies(self) else None
+
+    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
+        if self._plain is None or not self._plain.actor.is_current():
             return super()._act(obs)
         return self._plain.act(obs).reshape(-1, *self.action_space.shape)  # type: ignore[misc]
 

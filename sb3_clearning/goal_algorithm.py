@@ -276,7 +276,7 @@ class GoalAlgorithm(TD3):
         :param gradient_steps: Number of updates
         :param batch_size: Size of each batch
         """
-        self.policy.set_training_mode(True)
+        self._prepare_training()
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         ahead = max(SAMPLE_AHEAD // batch_size, 1)
         for done in range(0, gradient_steps, ahead):
@@ -292,6 +292,10 @@ class GoalAlgorithm(TD3):
                 self._n_updates += 1
                 self._update(batch)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def _prepare_training(self) -> None:
+        """Called before the updates that follow each other."""
+        self.policy.set_training_mode(True)
 
     def _absorbing(self) -> bool:
         return False

@@ -10,7 +10,7 @@ from torch import nn
 
 from sb3_clearning.buffers import GoalBatch
 from sb3_clearning.losses import importance_weight
-from sb3_clearning.plain_mlp import PlainMLP, adam_step, is_fused_adam
+from sb3_clearning.plain_mlp import PlainAdam, PlainMLP
 from sb3_clearning.policies import BatchedLinear, ClassifierCritic
 
 if TYPE_CHECKING:
@@ -46,9 +46,17 @@ class PlainUpdate:
         self.model = model
         networks = (model.actor, model.actor_target, model.critic, model.critic_target)
         # What `applies` has found to be plain.
-        actor, actor_target, critic, critic_target = (PlainMLP(_layers(network) or []) for network in networks)
-        self.actor, self.actor_target, self.critic, self.critic_target = actor, actor_target, critic, critic_target
+        self._networks = tuple(PlainMLP(_layers(network) or []) for network in networks)
+        self.actor, self.actor_target, self.critic, self.critic_target = self._networks
+        self.actor_adam, self.critic_adam = PlainAdam(model.actor.optimizer), PlainAdam(model.critic.optimizer)  # type: ignore[arg-type]
         self.n_features = model.actor.features_dim
+
+    def is_current(self) -> bool:
+        """:return: Whether the parameters and optimizers are still those that this was made of"""
+        optimizers = (self.actor_adam.optimizer, self.critic_adam.optimizer)
+        return optimizers == (self.model.actor.optimizer, self.model.critic.optimizer) and all(
+            network.is_current() for network in self._networks
+        )
 
     @staticmethod
     def applies(model: "CLearning") -> bool:
@@ -70,7 +78,7 @@ class PlainUpdate:
             all(getattr(type(model), name) is getattr(CLearning, name) for name in own)
             and model.replay_buffer.only_floats
             and all(_layers(network) for network in (model.actor, model.actor_target, model.critic, model.critic_target))
-            and all(is_fused_adam(network.optimizer) for network in (model.actor, model.critic))
+            and all(PlainAdam.applies(network.optimizer) for network in (model.actor, model.critic))
             and all(parameter.requires_grad for parameter in model.policy.parameters())
         )
 
@@ -119,8 +127,8 @@ class PlainUpdate:
         gradient = (probabilities - labels).mul_(weights)  # of the cross entropy with respect to the logits
         if self.model.classifier_loss == "mse":
             gradient *= 2 * probabilities * (1 - probabilities)
-        self.critic.backward(activations, gradient.unsqueeze(-1), parameters=True)
-        adam_step(self.model.critic.optimizer)  # type: ignore[arg-type]
+        self.critic.backward(activations, gradient.unsqueeze(-1))
+        self.critic_adam.step()
         return activations[-1].squeeze(-1)
 
     @th.no_grad()
@@ -137,15 +145,32 @@ class PlainUpdate:
         actions = activations[-1][0].tanh_()
         critic_activations = self.critic.forward(th.cat([features, actions], dim=1))
         logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
-        # -log C has the gradient C - 1 with respect to the logit, -C has -C (1 - C); only the smallest classifier gets it.
+        # -log C has the gradient C - 1 with respect to the logit, -C has -C (1 - C).
         gradient = logits.sigmoid() - 1
         if self.model.actor_loss == "prob":
             gradient *= logits.sigmoid()
         gradient /= len(logits)
-        per_critic = gradient.new_zeros(self.critic.n, len(logits)).scatter_(0, smallest.unsqueeze(0), gradient.unsqueeze(0))
-        first = self.critic.backward(critic_activations, per_critic.unsqueeze(-1), parameters=False)
-        action_gradient = self.critic.input_gradient(first, slice(self.n_features, None))
+        action_gradient = self._through_smallest(critic_activations, smallest, gradient.unsqueeze(-1))
         action_gradient *= 1 - actions.square()  # through the tanh
-        self.actor.backward(activations, action_gradient.unsqueeze(0), parameters=True)
-        adam_step(self.model.actor.optimizer)  # type: ignore[arg-type]
+        self.actor.backward(activations, action_gradient.unsqueeze(0))
+        self.actor_adam.step()
         return logits
+
+    def _through_smallest(self, activations: list[th.Tensor], smallest: th.Tensor, gradient: th.Tensor) -> th.Tensor:
+        """
+        Each transition's gradient goes back through its smallest classifier only, which is half of the arithmetic of going
+        through both.
+
+        :param activations: What the classifiers' forward pass returned
+        :param smallest: ``(batch,)``, for each transition the index of its smallest classifier
+        :param gradient: The loss's gradient with respect to the smallest logits, ``(batch, 1)``
+        :return: The gradient with respect to the actions, ``(batch, action_dim)``
+        """
+        columns = slice(self.n_features, None)
+        result = gradient.new_empty(len(gradient), activations[0].shape[2] - self.n_features)
+        for network in range(self.critic.n):
+            rows = (smallest == network).nonzero().squeeze(1)
+            own = [activation[network].index_select(0, rows) for activation in activations[1:-1]]
+            part = self.critic.input_gradient(network, own, gradient.index_select(0, rows), columns)
+            result.index_copy_(0, rows, part)
+        return result
