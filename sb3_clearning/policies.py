@@ -177,6 +177,16 @@ class CLearningPolicy(TD3Policy):
         """
         return ClassifierCritic(**self._update_features_extractor(self.critic_kwargs, features_extractor)).to(self.device)
 
+    def set_training_mode(self, mode: bool) -> None:
+        """
+        Put the networks into training or evaluation mode. The loop asks for it at every step: walking through all modules
+        costs more than acting does.
+
+        :param mode: Whether to train
+        """
+        if not self.training == self.actor.training == self.critic.training == mode:
+            super().set_training_mode(mode)
+
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
         if self.stochastic_actor:
             return self.actor(observation, deterministic=deterministic)

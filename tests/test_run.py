@@ -284,7 +284,8 @@ def test_learning_again_counts_anew_or_goes_on() -> None:
 
 
 def test_collecting_uses_eval_mode_and_training_train_mode() -> None:
-    model = small_model(PointEnv())
+    # Not of ReLUs: plain networks act the same in both modes, and the fast path does not switch them.
+    model = small_model(PointEnv(), policy_kwargs={"net_arch": [8], "activation_fn": nn.Tanh})
     modes: list[bool] = []
 
     def note(_locals: dict[str, Any], _globals: dict[str, Any]) -> bool:
