@@ -58,6 +58,8 @@ class GoalTD3(GoalAlgorithm):
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
         correlated)
+    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
+        their bounds keep a gradient
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
@@ -91,6 +93,7 @@ class GoalTD3(GoalAlgorithm):
         q_loss: str = "mse",
         noise_std: float = 0.1,
         warmup_noise: str = "pink",
+        pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,
     ):
         arguments = {key: value for key, value in locals().items() if key not in ("self", "relabel", "q_loss", "__class__")}
@@ -147,10 +150,10 @@ class GoalTD3(GoalAlgorithm):
 
     def _update_actor(self, batch: GoalBatch) -> None:
         """Ascend the first critic's Q, as TD3 does."""
-        actions = self.actor(batch.observations)
+        actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
         with th.no_grad():
             features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
         loss = -self._values(self.critic.logits(th.cat([features, actions], dim=1))[0]).mean()
-        self._descend_actor(loss)
+        self._descend_actor(loss, pre_tanh)
         if self._measures("train/actor_loss"):
             self._metrics.add({"train/actor_loss": loss})

@@ -62,6 +62,8 @@ class CLearning(GoalAlgorithm):
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
         correlated)
+    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
+        their bounds keep a gradient
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
@@ -99,6 +101,7 @@ class CLearning(GoalAlgorithm):
         commanded_goal_fraction: float = 0.0,
         noise_std: float = 0.1,
         warmup_noise: str = "pink",
+        pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,
     ):
         super().__init__(
@@ -128,6 +131,7 @@ class CLearning(GoalAlgorithm):
             device=device,
             noise_std=noise_std,
             warmup_noise=warmup_noise,
+            pre_tanh_penalty=pre_tanh_penalty,
             _init_setup_model=False,
         )
         self.lambda_ = lambda_
@@ -283,11 +287,11 @@ class CLearning(GoalAlgorithm):
         if self._plain is not None:
             logits = self._plain.update_actor(batch)
         else:
-            actions = self.actor(batch.observations)
+            actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
             with th.no_grad():
                 features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
             logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
-            self._descend_actor(self._actor_objective(logits))
+            self._descend_actor(self._actor_objective(logits), pre_tanh)
         if self._measures("train/actor_loss"):
             logits = logits.detach()
             self._metrics.add({"train/actor_loss": self._actor_objective(logits), "train/logits_actor": logits.mean()})

@@ -52,6 +52,8 @@ class GoalAlgorithm(TD3):
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
         correlated)
+    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
+        their bounds keep a gradient
     :param td3_arguments: TD3's other arguments
     """
 
@@ -68,6 +70,7 @@ class GoalAlgorithm(TD3):
         action_noise: ActionNoise | str | None = "auto",
         noise_std: float = 0.1,
         warmup_noise: str = "pink",
+        pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,
         **td3_arguments: Any,
     ):
@@ -82,6 +85,7 @@ class GoalAlgorithm(TD3):
         self.action_noise = action_noise  # type: ignore[assignment]
         self.noise_std = noise_std
         self.warmup_noise = warmup_noise
+        self.pre_tanh_penalty = pre_tanh_penalty
         # States are stored once in any case, and SB3 would look for arrays that this buffer does not have.
         self.optimize_memory_usage = False
         if _init_setup_model:
@@ -114,6 +118,8 @@ class GoalAlgorithm(TD3):
             )
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
+        if not self.pre_tanh_penalty >= 0:
+            raise ValueError(f"`pre_tanh_penalty` must be at least 0 (0: none), not {self.pre_tanh_penalty}.")
         if self.policy_delay < 1:
             raise ValueError(f"`policy_delay` must be at least 1, not {self.policy_delay}.")
         if self.batch_size < 2:
@@ -314,8 +320,9 @@ class GoalAlgorithm(TD3):
         noise = th.randn_like(actions).mul_(self.target_policy_noise).clamp_(-self.target_noise_clip, self.target_noise_clip)
         return (actions + noise).clamp_(-1, 1)
 
-    def _descend_actor(self, loss: th.Tensor) -> None:
+    def _descend_actor(self, loss: th.Tensor, pre_tanh: th.Tensor) -> None:
         """A step of the actor alone: critics get no gradients, and frozen parameters none either."""
+        loss = loss + self.pre_tanh_penalty * pre_tanh.square().mean()
         self.actor.optimizer.zero_grad()
         loss.backward(inputs=[parameter for parameter in self._actor_parameters if parameter.requires_grad])
         self.actor.optimizer.step()

@@ -142,7 +142,8 @@ class PlainUpdate:
         assert batch.inputs is not None
         features = batch.inputs[:, : self.n_features]
         activations = self.actor.forward(features)
-        actions = activations[-1][0].tanh_()
+        pre_tanh = activations[-1][0]
+        actions = pre_tanh.tanh()
         critic_activations = self.critic.forward(th.cat([features, actions], dim=1))
         logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
         # -log C has the gradient C - 1 with respect to the logit, -C has -C (1 - C).
@@ -152,6 +153,7 @@ class PlainUpdate:
         gradient /= len(logits)
         action_gradient = self._through_smallest(critic_activations, smallest, gradient.unsqueeze(-1))
         action_gradient *= 1 - actions.square()  # through the tanh
+        action_gradient.add_(pre_tanh, alpha=2 * self.model.pre_tanh_penalty / pre_tanh.numel())
         self.actor.backward(activations, action_gradient.unsqueeze(0))
         self.actor_adam.step()
         return logits

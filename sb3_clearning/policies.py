@@ -187,6 +187,20 @@ class CLearningPolicy(TD3Policy):
         if not self.training == self.actor.training == self.critic.training == mode:
             super().set_training_mode(mode)
 
+    def actions_and_pre_tanh(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
+        """
+        :param obs: Observations
+        :return: The actor's actions, and what its tanh was taken of (the mean, for the stochastic actor)
+        """
+        if isinstance(self.actor, GaussianActor):
+            mean, log_std, kwargs = self.actor.get_action_dist_params(obs)
+            return self.actor.action_dist.actions_from_params(mean, log_std, **kwargs), mean
+        *layers, tanh = self.actor.mu
+        outputs = self.actor.extract_features(obs, self.actor.features_extractor)
+        for layer in layers:
+            outputs = layer(outputs)
+        return tanh(outputs), outputs
+
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
         if self.stochastic_actor:
             return self.actor(observation, deterministic=deterministic)

@@ -92,7 +92,9 @@ def test_updates_equal_a_plain_reimplementation(q_loss: str) -> None:
         reference.critic.optimizer.step()
         first = reference.critic(batch.observations, reference.actor(batch.observations))[0]
         reference.actor.optimizer.zero_grad()
-        (-(th.sigmoid(first) if q_loss == "bce" else first).mean()).backward()
+        features = reference.actor.extract_features(batch.observations, reference.actor.features_extractor)
+        penalty = reference.pre_tanh_penalty * (reference.actor.mu[:-1](features) ** 2).mean()
+        (penalty - (th.sigmoid(first) if q_loss == "bce" else first).mean()).backward()
         reference.actor.optimizer.step()
         for network, target in ((reference.critic, reference.critic_target), (reference.actor, reference.actor_target)):
             for source, slow in zip(network.parameters(), target.parameters(), strict=True):

@@ -39,7 +39,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"lambda_": 0.0},
     {"classifier_loss": "mse", "actor_loss": "prob"},
     {"terminal": "absorbing", "commanded_goal_fraction": 0.5, "policy_delay": 2},
-    {"policy_kwargs": {"n_critics": 1, "net_arch": [16]}},
+    {"pre_tanh_penalty": 0.3},
+    {"pre_tanh_penalty": 0.0, "policy_kwargs": {"n_critics": 1, "net_arch": [16]}},
     {"policy_kwargs": {"n_critics": 3, "net_arch": {"pi": [32, 16, 8], "qf": [24, 48]}}},
     {"policy_kwargs": {"optimizer_kwargs": {"fused": True, "weight_decay": 1e-3, "betas": (0.8, 0.99)}}},
 ]

@@ -11,7 +11,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_clearning import CLearning, GoalBatch
+from sb3_clearning import CLearning, GoalBatch, GoalTD3
 from sb3_clearning.losses import mixed_loss
 from sb3_clearning.policies import BatchedLinear, ClassifierCritic
 
@@ -143,6 +143,7 @@ class PlainCLearning:
         actor_logits = self._logits(self.critics, obs, self.actor(obs))
         probability = th.minimum(actor_logits[0], actor_logits[1]).sigmoid()
         actor_loss = -th.log(probability).mean() if model.actor_loss == "log_prob" else -probability.mean()
+        actor_loss = actor_loss + model.pre_tanh_penalty * (self.actor[:-1](obs) ** 2).mean()
         self.actor_optimizer.zero_grad()
         actor_loss.backward()
         self.actor_optimizer.step()
@@ -191,7 +192,7 @@ def test_an_update_is_the_plain_one(lambda_: float, classifier_loss: str, target
 
 def test_a_stochastic_actor_ascends_its_own_samples() -> None:
     # The bootstrap's next actions and the update's actions are samples of the actor itself; there is no noise on top.
-    model = _filled(policy_kwargs={"stochastic_actor": True}, target_policy_noise=100.0, gamma=0.9)
+    model = _filled(policy_kwargs={"stochastic_actor": True}, target_policy_noise=100.0, gamma=0.9, pre_tanh_penalty=0.0)
     batch = _batch(model)
     actor = copy.deepcopy(model.actor)
     next_obs = {key: value[8:] for key, value in batch.next_observations.items()}
@@ -426,3 +427,39 @@ def test_images_are_divided_by_255_unless_told_not_to() -> None:
             obs = {key: value.float() * scale if value.ndim == 4 else value for key, value in obs.items()}
         logits.append(model.critic(obs, batch.actions))
     th.testing.assert_close(logits[0], logits[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_pre_tanh_is_what_the_tanh_is_taken_of(stochastic: bool) -> None:
+    model = small_model(PointEnv(), policy_kwargs={"net_arch": [8], "stochastic_actor": stochastic})
+    obs = model.policy.obs_to_tensor({key: np.stack([value] * 5) for key, value in PointEnv().reset(seed=0)[0].items()})[0]
+    th.manual_seed(0)
+    actions, pre_tanh = model.policy.actions_and_pre_tanh(obs)
+    th.manual_seed(0)
+    assert th.equal(actions, model.actor(obs))
+    assert th.allclose(pre_tanh.tanh(), model.policy._predict(obs, deterministic=True))
+
+
+@pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
+def test_the_penalty_alone_moves_the_actor_as_its_gradient_says(algorithm: type) -> None:
+    """With classifiers that say the same of every action, what is left of the actor's loss is c mean(x^2)."""
+    model = algorithm(
+        "MultiInputPolicy",
+        PointEnv(),
+        seed=0,
+        learning_starts=20,
+        batch_size=16,
+        pre_tanh_penalty=0.7,
+        policy_kwargs={"net_arch": [8], "optimizer_class": th.optim.SGD, "activation_fn": nn.Tanh},
+    )
+    model.learn(20)
+    for parameter in model.critic.parameters():
+        parameter.data.zero_()
+    batch = model.replay_buffer.sample_goals(16, model.relabelling())[0]
+    x = model.actor.mu[:-1](model.actor.extract_features(batch.observations, model.actor.features_extractor))
+    (0.7 * (x**2).sum() / x.numel()).backward()
+    expected = [parameter.grad.clone() for parameter in model.actor.parameters()]
+    model._update_actor(batch)
+    for parameter, gradient in zip(model.actor.parameters(), expected, strict=True):
+        assert th.allclose(parameter.grad, gradient, atol=1e-7)
+    assert max(gradient.abs().max() for gradient in expected) > 1e-4
