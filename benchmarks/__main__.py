@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, int] = {
     "tasks": 1,
     "scaling-batch": 1,
     "scaling-network": 1,
+    "scaling-envs": 1,
 }
 
 
@@ -59,8 +60,45 @@ def run(name: str, quick: bool) -> list[Row]:
             for hidden in ((64, 64), (256, 256), (512, 512))
             for row in updates.updates(fetch, max(rounds // 2, 3), threads, hidden=hidden)
         ],
+        "scaling-envs": lambda: [
+            row
+            for n_envs in (1, 4, 16, 64)
+            for row in updates.loop(fetch, max(rounds // 3, 3), threads, steps=max(96 // n_envs, 6), n_envs=n_envs)
+        ],
     }
     return calls[name]()
+
+
+def read(folder: Path) -> list[Row]:
+    """
+    :param folder: Where the table is
+    :return: Its rows; none if there is no table
+    """
+    path = folder / "benchmarks.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [
+            Row(
+                row["benchmark"],
+                row["setting"],
+                row["subject"],
+                *(float(row[k]) for k in ("value", "low", "high")),
+                row["unit"],
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def merge(old: list[Row], new: list[Row]) -> list[Row]:
+    """
+    :param old: Rows
+    :param new: Rows that take the place of old ones of the same benchmark, setting and subject
+    :return: All rows
+    """
+    rows = {row[:3]: row for row in old}
+    rows.update({row[:3]: row for row in new})
+    return list(rows.values())
 
 
 def write(rows: list[Row], folder: Path) -> None:
@@ -74,7 +112,7 @@ def write(rows: list[Row], folder: Path) -> None:
     with (folder / "benchmarks.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(Row._fields)
-        writer.writerows(rows)
+        writer.writerows([*row[:3], *(f"{value:.5g}" for value in row[3:6]), row.unit] for row in rows)
     lines = ["# Benchmarks", "", "Made by `make bench`. Median over interleaved rounds, and its quartiles.", ""]
     lines += ["| benchmark | setting | subject | median | quartiles | unit |", "|---|---|---|---|---|---|"]
     lines += [
@@ -96,16 +134,15 @@ def main() -> None:
     if options.run:
         print(json.dumps(run(options.run, options.quick)))
         return
-    rows: list[Row] = []
     for name in options.only:
         command = [sys.executable, "-m", "benchmarks", "--run", name, *(["--quick"] if options.quick else [])]
         output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         measured = [Row(*row) for row in json.loads(output.strip().splitlines()[-1])]
-        rows += measured
         for row in measured:
             spread = f"({row.low:.3g} to {row.high:.3g})"
             print(f"{row.benchmark:14} {row.setting:48} {row.subject:34} {row.value:9.3g} {spread} {row.unit}", flush=True)
-    write(rows, options.output)
+        # As they come: what stops a later benchmark costs no finished one.
+        write(merge(read(options.output), measured), options.output)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from typing import Any
 import gymnasium as gym
 import torch as th
 from stable_baselines3 import TD3, HerReplayBuffer
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import sb3_clearning.envs  # noqa: F401  (registers our tasks)
 from sb3_clearning import CLearning
@@ -39,19 +41,24 @@ def common(batch_size: int, net_arch: list[int]) -> dict[str, Any]:
 
 
 def make_models(
-    env_id: str, batch_size: int = 256, net_arch: tuple[int, ...] = (256, 256), sbx: bool = True
+    env_id: str, batch_size: int = 256, net_arch: tuple[int, ...] = (256, 256), sbx: bool = True, n_envs: int = 1
 ) -> dict[str, Any]:
     """
     :param env_id: The environment's id
     :param batch_size: The batch size
     :param net_arch: The networks' hidden layers
     :param sbx: Whether to make SBX's, if it is installed
+    :param n_envs: Number of environments of each
     :return: The models by name
     """
     arguments = common(batch_size, list(net_arch))
+
+    def make() -> DummyVecEnv:
+        return DummyVecEnv([lambda: Monitor(make_env(env_id)) for _ in range(n_envs)])
+
     models: dict[str, Any] = {
-        "CLearning": CLearning("MultiInputPolicy", make_env(env_id), **arguments),
-        "SB3 TD3 + HER": TD3("MultiInputPolicy", make_env(env_id), replay_buffer_class=HerReplayBuffer, **arguments),
+        "CLearning": CLearning("MultiInputPolicy", make(), **arguments),
+        "SB3 TD3 + HER": TD3("MultiInputPolicy", make(), replay_buffer_class=HerReplayBuffer, **arguments),
     }
     if sbx:
         try:
@@ -60,7 +67,7 @@ def make_models(
             print('SBX is left out: pip install "sb3_clearning[bench]"')
         else:
             models["SBX TD3 + HER"] = sbx_package.TD3(
-                "MultiInputPolicy", make_env(env_id), replay_buffer_class=HerReplayBuffer, **arguments
+                "MultiInputPolicy", make(), replay_buffer_class=HerReplayBuffer, **arguments
             )
     return models
 

@@ -13,6 +13,11 @@ def _size(setting: str) -> float:
     return float((match.group(1) if match.groups() else match.group()).replace(",", ""))
 
 
+def _environments(setting: str) -> float:
+    match = re.search(r"(\d+) environments", setting)
+    return float(match.group(1)) if match else 1.0
+
+
 def plot(rows: list[Row], path: Path) -> None:
     """
     :param rows: The rows
@@ -26,24 +31,26 @@ def plot(rows: list[Row], path: Path) -> None:
     }
     chosen = {name: panel for name, panel in panels.items() if any(row.benchmark == name for row in rows)}
     batches = [row for row in rows if row.benchmark == "updates" and row.unit == "updates/s" and "256, 256" in row.setting]
-    figure = Figure(figsize=(5 * (len(chosen) + 2), 4), layout="constrained")
-    axes = list(figure.subplots(1, len(chosen) + 2))
+    figure = Figure(figsize=(5 * (len(chosen) + 3), 4), layout="constrained")
+    axes = list(figure.subplots(1, len(chosen) + 3))
     for (name, (unit, x, y)), ax in zip(chosen.items(), axes, strict=False):
         picked = [row for row in rows if row.benchmark == name and row.unit == unit]
         for subject in dict.fromkeys(row.subject for row in picked):
             line = [row for row in picked if row.subject == subject]
             ax.plot([_size(row.setting) for row in line], [row.value for row in line], marker="o", label=subject)
         ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=name)
+    loops = [row for row in rows if row.benchmark == "whole loop" and row.unit == "steps/s" and "FetchReach" in row.setting]
     networks = [row for row in rows if row.benchmark == "updates" and row.unit == "updates/s" and "batch 256" in row.setting]
-    for ax, picked, title, key in (
-        (axes[-2], batches, "batch size", lambda row: _size(row.setting)),
-        (axes[-1], networks, "network width", lambda row: float(re.findall(r"\[(\d+)", row.setting)[0])),
+    for ax, picked, title, key, y in (
+        (axes[-3], batches, "batch size", lambda row: _size(row.setting), "updates a second"),
+        (axes[-2], networks, "network width", lambda row: float(re.findall(r"\[(\d+)", row.setting)[0]), "updates a second"),
+        (axes[-1], loops, "environments", lambda row: _environments(row.setting), "environment steps a second"),
     ):
         picked = [row for row in picked if "1 thread" in row.setting]
         for subject in dict.fromkeys(row.subject for row in picked):
             points = {key(row): row.value for row in picked if row.subject == subject}
             ax.plot(sorted(points), [points[size] for size in sorted(points)], marker="o", label=subject)
-        ax.set(xscale="log", yscale="log", xlabel=title, ylabel="updates a second", title=f"updates against {title}")
+        ax.set(xscale="log", yscale="log", xlabel=title, ylabel=y, title=f"{y.split()[-3]} against {title}")
     for ax in axes:
         ax.grid(alpha=0.3)
         if ax.get_legend_handles_labels()[0]:

@@ -65,20 +65,23 @@ def updates(env_id: str, rounds: int, threads: int, batch_size: int = 256, hidde
     ]
 
 
-def loop(env_id: str, rounds: int, threads: int, steps: int = 150) -> list[Row]:
+def loop(env_id: str, rounds: int, threads: int, steps: int = 150, n_envs: int = 1) -> list[Row]:
     """
-    The whole loop: acting, the environment, storing, one update a step.
+    The whole loop: acting, the environments, storing, one update for each step of all environments.
 
     :param env_id: The environment's id
     :param rounds: Number of rounds
     :param threads: Number of threads, for the setting's name
-    :param steps: Number of environment steps in a round
+    :param steps: Number of steps of all environments in a round
+    :param n_envs: Number of environments
     :return: The rows
     """
-    models = make_models(env_id, sbx=True)
+    models = make_models(env_id, n_envs=n_envs)
     fill(models)
+    total = steps * n_envs
     subjects = {
-        name: repeat(1, model.learn, steps, reset_num_timesteps=False, log_interval=10_000) for name, model in models.items()
+        name: repeat(1, model.learn, total, reset_num_timesteps=False, log_interval=10_000) for name, model in models.items()
     }
     times = seconds(subjects, rounds)
-    return compare("whole loop", f"{env_id}, {threads} thread{'s' * (threads > 1)}", times, steps, "steps")
+    several = f"{n_envs} environments, " if n_envs > 1 else ""
+    return compare("whole loop", f"{env_id}, {several}{threads} thread{'s' * (threads > 1)}", times, total, "steps")
