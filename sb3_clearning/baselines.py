@@ -96,8 +96,36 @@ class GoalTD3(GoalAlgorithm):
         pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,
     ):
-        arguments = {key: value for key, value in locals().items() if key not in ("self", "relabel", "q_loss", "__class__")}
-        super().__init__(**{**arguments, "_init_setup_model": False})
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            action_noise=action_noise,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            policy_delay=policy_delay,
+            target_policy_noise=target_policy_noise,
+            target_noise_clip=target_noise_clip,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            noise_std=noise_std,
+            warmup_noise=warmup_noise,
+            pre_tanh_penalty=pre_tanh_penalty,
+            _init_setup_model=False,
+        )
         self.relabel = relabel
         self.q_loss = q_loss
         if _init_setup_model:

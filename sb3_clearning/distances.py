@@ -28,11 +28,14 @@ def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.nda
     """
     :param achieved_goal: ``(n, …)``
     :param desired_goal: ``(n, …)``
-    :return: The L2 distances, ``(n,)``
+    :return: The L2 distances, ``(n,)``; for images (three axes of uint8) the root mean square difference of the pixels, scaled
+        to [0, 1], as the goal wrappers have it
     """
+    is_image = np.ndim(achieved_goal) == 4 and np.asarray(achieved_goal).dtype == np.uint8
     difference = np.asarray(achieved_goal, dtype=np.float64) - np.asarray(desired_goal, dtype=np.float64)
     flat = difference.reshape(len(difference), -1)
-    return np.sqrt(np.einsum("ij,ij->i", flat, flat))
+    distances = np.sqrt(np.einsum("ij,ij->i", flat, flat))
+    return distances / (255 * np.sqrt(flat.shape[1])) if is_image else distances
 
 
 class DistanceTracker:

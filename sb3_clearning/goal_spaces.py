@@ -1,5 +1,7 @@
 """What makes a space that of a goal environment, and the errors that say what to do if it is not."""
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
@@ -49,3 +51,26 @@ def check_action_space(space: spaces.Space) -> None:
             f"CLearning needs a bounded action space, but this one is {space}. Give it finite bounds, for example with "
             "`gymnasium.wrappers.RescaleAction`."
         )
+
+
+def crop_indices(crop: Any, n: int) -> np.ndarray:
+    """
+    :param crop: Indices, a mask or a slice
+    :param n: The number of entries of an observation
+    :return: The crop as indices
+    """
+    if isinstance(crop, slice):
+        if any(bound is not None and not -n <= bound <= n for bound in (crop.start, crop.stop)):
+            raise ValueError(f"crop={crop} is out of range for an observation of {n} entries")
+        indices = np.arange(n)[crop]
+    else:
+        indices = np.asarray(crop)
+        if indices.dtype == bool and indices.shape == (n,):
+            indices = np.flatnonzero(indices)
+        elif indices.ndim != 1 or (indices.size > 0 and not np.issubdtype(indices.dtype, np.integer)):
+            raise TypeError(f"crop must be a sequence of indices, a slice, a function of an array, or None, got {crop!r}")
+    if indices.size == 0:
+        raise ValueError(f"crop={crop!r} is empty: it selects nothing of an observation of {n} entries")
+    if not ((indices >= -n) & (indices < n)).all():
+        raise ValueError(f"crop={crop!r} is out of range for an observation of {n} entries")
+    return indices

@@ -85,14 +85,18 @@ def mixed_loss(
     r"""
     The appendix's mixture of TD and Monte Carlo C-learning: :math:`\lambda\,\mathrm{td} + (1 - \lambda)\,\mathrm{mc}`.
 
-    :param next_logits: Logits for goals that are the next state
-    :param future_logits: Logits for goals from the future of the same trajectory
+    :param next_logits: Logits for goals that are the next state (may be empty if ``lambda_`` is 0)
+    :param future_logits: Logits for goals from the future of the same trajectory (may be empty if ``lambda_`` is 1)
     :param random_logits: Logits for goals from the marginal
     :param w: Importance weights of the same random goals at the next state and action
     :param gamma: The discount factor
     :param lambda_: The weight of TD against Monte Carlo
     :return: The loss, a scalar
     """
+    if lambda_ == 0:  # the mean of no logits is NaN, and so is its product with 0
+        return mc_loss(future_logits, random_logits)
+    if lambda_ == 1:
+        return td_loss(next_logits, random_logits, w, gamma)
     return lambda_ * td_loss(next_logits, random_logits, w, gamma) + (1 - lambda_) * mc_loss(future_logits, random_logits)
 
 

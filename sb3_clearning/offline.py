@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from sb3_clearning.goal_spaces import crop_indices
+
 if TYPE_CHECKING:
     from sb3_clearning.buffers import GoalReplayBuffer
 
@@ -44,7 +46,7 @@ def crop_observation(observation: np.ndarray, crop: Crop) -> np.ndarray:
         return observation
     if callable(crop):
         return np.asarray(crop(observation))
-    return observation[..., crop if isinstance(crop, slice) else np.asarray(crop)]
+    return observation[..., crop_indices(crop, observation.shape[-1])]
 
 
 def _with_goals(observations: Observations, crop: Crop) -> dict[str, np.ndarray]:

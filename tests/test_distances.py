@@ -22,12 +22,16 @@ def _plain(path: list[float]) -> list[float]:
 
 @pytest.mark.parametrize("shape", [(1, 3), (5, 3), (4, 2, 2, 3), (3, 1)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
-def test_goal_distance_is_the_l2_norm_of_each_pair(shape: tuple[int, ...], dtype: type) -> None:
+def test_goal_distance_is_the_l2_norm_of_each_pair_or_of_pictures_the_root_mean_square(
+    shape: tuple[int, ...], dtype: type
+) -> None:
     generator = np.random.default_rng(0)
     # Bytes would wrap around if they were subtracted as bytes
     achieved: np.ndarray = generator.uniform(0, 255, shape).astype(dtype)
     desired: np.ndarray = generator.uniform(0, 255, shape).astype(dtype)
-    expected = [_plain_distance(one, other) for one, other in zip(achieved, desired, strict=True)]
+    # Pictures: the root mean square over the pixels, in [0, 1]
+    scale = 1 / (255 * np.sqrt(np.prod(shape[1:]))) if dtype is np.uint8 and len(shape) == 4 else 1.0
+    expected = [scale * _plain_distance(one, other) for one, other in zip(achieved, desired, strict=True)]
     distances = goal_distance(achieved, desired)
     assert distances.shape == (shape[0],)
     assert distances.tolist() == pytest.approx(expected, rel=1e-9)

@@ -243,3 +243,17 @@ def test_single_rows_without_next_observations_are_refused(env: gym.Env, make_bu
     del arrays["next_observations"]
     with pytest.raises(ValueError, match="Pass `next_observations`"):
         make_buffer().load_arrays(**arrays)
+
+
+@pytest.mark.parametrize(
+    ("crop", "message"),
+    [([0, 9], "out of range"), (slice(0, 99), "out of range"), ([], "is empty"), ([0.5], "must be a sequence of indices")],
+    ids=str,
+)
+def test_a_crop_that_does_not_fit_is_an_error_and_leaves_the_buffer_alone(crop: Any, message: str) -> None:
+    env = GoalFromObservation(gym.make("Pendulum-v1"), crop=[0, 1])
+    model = CLearning("MultiInputPolicy", env)
+    observations, actions, ends = np.zeros((4, 3)), np.zeros((4, 1)), np.zeros(4)
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.replay_buffer.load_arrays(observations, actions, ends, ends, crop=crop)
+    assert model.replay_buffer.size() == 0

@@ -70,25 +70,6 @@ def sparse_reward(success: np.ndarray) -> np.ndarray:
     return np.asarray(success, dtype=np.float32) - np.float32(1)
 
 
-def crop_indices(crop: Any, n: int) -> np.ndarray:
-    """The crop as indices of a vector of `n` entries."""
-    if isinstance(crop, slice):
-        if any(bound is not None and not -n <= bound <= n for bound in (crop.start, crop.stop)):
-            raise ValueError(f"crop={crop} is out of range for an observation of {n} entries")
-        indices = np.arange(n)[crop]
-    else:
-        indices = np.asarray(crop)
-        if indices.dtype == bool and indices.shape == (n,):
-            indices = np.flatnonzero(indices)
-        elif indices.ndim != 1 or (indices.size > 0 and not np.issubdtype(indices.dtype, np.integer)):
-            raise TypeError(f"crop must be a sequence of indices, a slice, a function of an array, or None, got {crop!r}")
-    if indices.size == 0:
-        raise ValueError(f"crop={crop!r} is empty: it selects nothing of an observation of {n} entries")
-    if not ((indices >= -n) & (indices < n)).all():
-        raise ValueError(f"crop={crop!r} is out of range for an observation of {n} entries")
-    return indices
-
-
 def check_goals(goals: Any, shape: tuple[int, ...], dtype: Any, name: str) -> np.ndarray:
     """Goals in the goal space's type, or an error that names where they came from."""
     goals = np.asarray(goals)

@@ -12,7 +12,6 @@ from sb3_clearning.envs._goals import (
     as_learnable,
     as_learnable_space,
     check_goals,
-    crop_indices,
     example,
     goal_distance,
     seed_sequence,
@@ -20,6 +19,7 @@ from sb3_clearning.envs._goals import (
     to_seed,
     widest_space,
 )
+from sb3_clearning.goal_spaces import crop_indices
 
 Crop = Callable[[np.ndarray], np.ndarray] | Sequence[int] | np.ndarray | slice
 GoalSampler = Callable[[np.random.Generator], np.ndarray] | str | np.ndarray | Sequence[Sequence[float]]
