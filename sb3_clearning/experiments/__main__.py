@@ -6,6 +6,7 @@ import sys
 EXPERIMENTS = {
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "two minutes on FetchReach: a trained agent, its learning curve and its future density",
+    "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",
 }
 
 

@@ -1,7 +1,7 @@
-"""Evaluation as in the paper: the deterministic policy, fixed seeds apart from training's, the distance at the "
-"episode's end."""
+"""Evaluation as in the paper: the deterministic policy, fixed seeds apart from training's, distance at the episode's end."""
 
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +11,19 @@ from sb3_clearning.distances import DistanceTracker, goal_distance
 
 #: Evaluation episodes are reset with this seed and the following ones. Training takes small seeds.
 EVALUATION_SEED = 1_000_000
+
+
+def scored_distance(achieved_goal: np.ndarray, goal: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+    """
+    :param achieved_goal: The achieved goal
+    :param goal: The goal that was commanded when the action was chosen
+    :param info: What came with the observation. A task whose score counts some coordinates only, as the puck's in Sawyer
+        Push, says its ``distance``
+    :return: The distance to the goal, ``(1,)``: the task's own, or over all of the goal's coordinates
+    """
+    if "distance" in info:
+        return np.array([info["distance"]], dtype=np.float64)
+    return goal_distance(achieved_goal[None], goal[None])
 
 
 def evaluate_goals(
@@ -30,29 +43,31 @@ def evaluate_goals(
     distances, successes = DistanceTracker(1, window=n_episodes), []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
     waiting = list(range(seed, seed + n_episodes))
-    observations = {index: env.reset(seed=waiting.pop(0))[0] for index, env in enumerate(envs)}
+    observations, initial = {}, {}
+
+    def begin(index: int) -> None:
+        observation, info = envs[index].reset(seed=waiting.pop(0))
+        observations[index] = observation
+        initial[index] = scored_distance(observation["achieved_goal"], observation["desired_goal"], info)
+
+    for index in range(len(envs)):
+        begin(index)
     while observations:
         running = list(observations)
         batch = {key: np.stack([observations[index][key] for index in running]) for key in observations[running[0]]}
         actions, _ = model.predict(batch, deterministic=True)
         for index, action in zip(running, actions, strict=True):
-            before = observations[index]
-            observation, _, terminated, truncated, info = envs[index].step(action)
-            goal = before["desired_goal"][None]
+            goal = observations[index]["desired_goal"]
+            observations[index], _, terminated, truncated, info = envs[index].step(action)
             done = np.array([terminated or truncated])
-            trackers[index].step(
-                goal_distance(before["achieved_goal"][None], goal),
-                goal_distance(observation["achieved_goal"][None], goal),
-                done,
-            )
+            after = scored_distance(observations[index]["achieved_goal"], goal, info)
+            trackers[index].step(initial[index], after, done)
             if done[0]:
                 successes.append(float(info.get("is_success", info.get("success", np.nan))))
                 if waiting:
-                    observation = envs[index].reset(seed=waiting.pop(0))[0]
+                    begin(index)
                 else:
                     del observations[index]
-                    continue
-            observations[index] = observation
     for env, tracker in zip(envs, trackers, strict=True):
         env.close()
         distances.episodes.extend(tracker.episodes)

@@ -1,0 +1,28 @@
+"""What stands in every row of a table, so that its result can be traced: versions and the commit."""
+
+import importlib.metadata
+import subprocess
+from pathlib import Path
+
+
+def versions() -> str:
+    """:return: The versions of the packages that decide a result"""
+    names = ("sb3_clearning", "torch", "stable_baselines3", "gymnasium", "gymnasium-robotics", "mujoco", "numpy")
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name}={importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name}=?")
+    return " ".join(found)
+
+
+def commit() -> str:
+    """:return: The commit of the checkout, with ``+`` if it has changes, or "?" outside one"""
+    try:
+        where = Path(__file__).parent
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=where, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "."], cwd=where, capture_output=True, text=True, check=True)
+        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "?"

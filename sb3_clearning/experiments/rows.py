@@ -1,0 +1,51 @@
+"""Tables as CSV files: a row per evaluation."""
+
+import csv
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def append_row(path: Path, row: Mapping[str, Any], fields: Sequence[str]) -> None:
+    """
+    :param path: A CSV file; it gets its header with the first row
+    :param row: The row to append
+    :param fields: The columns
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, fields)
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> None:
+    """
+    Replace the whole table, in one moment for those who read it.
+
+    :param path: A CSV file
+    :param rows: The rows
+    :param fields: The columns
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The process's own name: several writers each replace the table by a whole one.
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    with half.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        writer.writerows(rows)
+    half.replace(path)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """
+    :param path: A CSV file
+    :return: Its rows; none if it does not exist
+    """
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

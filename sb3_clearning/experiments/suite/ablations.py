@@ -1,0 +1,29 @@
+"""Variants of CLearning that exist for the ablation only."""
+
+import torch as th
+
+from sb3_clearning.buffers import GoalBatch
+from sb3_clearning.clearning import CLearning
+from sb3_clearning.goal_algorithm import split_observations
+from sb3_clearning.losses import importance_weight
+
+
+class FirstClassifierActor(CLearning):
+    """CLearning whose actor ascends the first classifier alone, as TD3's does, and not the smallest of both."""
+
+    def _update_actor(self, batch: GoalBatch) -> None:
+        actions = self.actor(batch.observations)
+        with th.no_grad():
+            features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
+        logits = self.critic.logits(th.cat([features, actions], dim=1))[0]
+        self._descend_actor(self._actor_objective(logits))
+
+
+class FirstClassifier(FirstClassifierActor):
+    """CLearning whose importance weights, too, come from the first target classifier alone."""
+
+    @th.no_grad()
+    def _importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
+        next_obs = split_observations(batch.next_observations, part)
+        logits = self.critic_target(next_obs, self._next_actions(next_obs))[0]
+        return importance_weight(logits, self.importance_weight_limit)

@@ -1,0 +1,124 @@
+"""The command line of the suite."""
+
+import argparse
+import textwrap
+from pathlib import Path
+
+from sb3_clearning.experiments.suite import local
+from sb3_clearning.experiments.suite.config import SHIPPED, ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.progress import Progress, status
+from sb3_clearning.experiments.suite.run import RunIsTaken, end_with_parent, execute, read_description
+from sb3_clearning.experiments.suite.table import Output
+
+DESCRIPTION = f"""
+CLearning and the Q-learning baselines on the paper's tasks. Runs that are done stay, others go on from their last checkpoint:
+stop it at any time and start it again. Tasks, methods and matrices stand in {SHIPPED}; your own file joins with --config.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """:return: The parser of the command line"""
+    made = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments suite", description=DESCRIPTION)
+    made.add_argument("--matrix", nargs="+", default=["paper"], metavar="NAME", help="matrices of the configuration (paper)")
+    made.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks")
+    made.add_argument("--methods", nargs="+", metavar="METHOD", help="only these methods")
+    made.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds in the place of the matrix's own")
+    made.add_argument("--steps", type=int, help="steps in the place of the tasks' own; more are added to finished runs")
+    made.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time, each with one thread")
+    made.add_argument("--config", nargs="+", type=Path, default=[], metavar="FILE", help="YAML files of your own")
+    made.add_argument("--output", type=Path, default=Path("results/suite"), help="folder of the runs and of suite.csv")
+    made.add_argument(
+        "--redo", action="store_true", help="do runs again whose settings have changed; the old ones are put aside"
+    )
+    what = made.add_mutually_exclusive_group()
+    what.add_argument("--status", action="store_true", help="show what is there and what is missing")
+    what.add_argument("--list", action="store_true", help="show the tasks, methods and matrices of the configuration")
+    what.add_argument("--run", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    return made
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    options = parser().parse_args(argv)
+    if options.run:
+        run_here(options.run)
+        return
+    if options.jobs < 1:
+        raise ConfigError(f"--jobs must be at least 1, not {options.jobs}.")
+    if options.steps is not None and options.steps < 1:
+        raise ConfigError(f"--steps must be at least 1, not {options.steps}.")
+    suite = Suite.load(options.config)
+    if options.list:
+        print(listing(suite))
+        return
+    runs = suite.runs(options.matrix, options.tasks, options.methods, options.seeds, options.steps)
+    output = Output(options.output)
+    if options.status:
+        print(status(runs, output, options.jobs))
+        return
+    prepare(runs, output, options.redo)
+    progress = Progress(runs, output, options.jobs)
+    progress(set(), set())
+    missing = [run for run in runs if output.state(run).done < run.steps]
+    try:
+        failed = local.run_all(missing, output, options.jobs, progress)
+    except KeyboardInterrupt:
+        raise SystemExit("Stopped. The same command goes on from the checkpoints.") from None
+    finally:
+        output.merge()
+    print(f"The rows are in {output.table}")
+    finish(missing, failed, output)
+
+
+def run_here(folder: Path) -> None:
+    """
+    :param folder: The folder of the run that this process is for
+    """
+    run = read_description(folder)
+    if run is None:
+        raise ConfigError(f"{folder} has no run.json.")
+    end_with_parent()
+    try:
+        execute(run, folder)
+    except RunIsTaken as error:
+        raise SystemExit(str(error)) from error
+
+
+def prepare(runs: list[Run], output: Output, redo: bool) -> None:
+    """
+    :param runs: The runs of the matrix
+    :param output: The output folder
+    :param redo: Whether runs with other settings are put aside
+    """
+    changed = [run for run in runs if output.state(run).other_settings]
+    if changed and not redo:
+        names = ", ".join(run.name for run in changed[:3]) + (", …" if len(changed) > 3 else "")
+        raise ConfigError(
+            f"{len(changed)} runs in {output.folder} were made with other settings ({names}). Do them again with --redo (the "
+            "old ones are put aside), or take another --output."
+        )
+    output.put_aside(changed)
+
+
+def finish(runs: list[Run], failed: set[str], output: Output) -> None:
+    """
+    :param runs: The runs that were started
+    :param failed: The names of those that failed
+    :param output: The output folder
+    """
+    if failed:
+        lines = [f"  {run.name}: {local.last_line(output.run_folder(run))}" for run in runs if run.name in failed]
+        raise SystemExit("\n".join([f"{len(failed)} runs failed (see log.txt in their folders):", *lines]))
+
+
+def listing(suite: Suite) -> str:
+    """
+    :param suite: The configuration
+    :return: Its names
+    """
+    parts = {"tasks": suite.tasks, "methods": suite.methods, "matrices": suite.matrices}
+    return "\n".join(
+        textwrap.fill(f"{kind}: {', '.join(names)}", 120, subsequent_indent="  ") for kind, names in parts.items()
+    )

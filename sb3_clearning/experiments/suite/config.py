@@ -1,0 +1,260 @@
+"""The matrix of runs: tasks, methods and seeds, read from YAML files."""
+
+import dataclasses
+import importlib
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+#: The file that comes with the package.
+SHIPPED = Path(__file__).with_name("suite.yml")
+#: Segment seeds are ``seed * SEEDS_PER_RUN + segment``, so that they stay below the evaluation episodes' seeds.
+SEEDS_PER_RUN = 1000
+
+
+class ConfigError(SystemExit, ValueError):
+    """An error in what the user wrote: the interpreter prints its one line and exits with 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """
+    One run: everything that a process of its own needs to know.
+
+    :param task: The task's name
+    :param method: The method's name
+    :param seed: The seed
+    :param steps: Environment steps; more can be added to a finished run
+    :param algorithm: The algorithm's class, as "module:name"
+    :param arguments: The algorithm's arguments
+    :param env: The environment's id for ``gym.make``, "module:id" if a module has to be imported for it
+    :param env_kwargs: The environment's arguments
+    :param evaluate_every: Steps between two evaluations; each ends with a checkpoint
+    :param episodes: Episodes of an evaluation
+    :param speed: Steps a second to reckon with as long as none are measured; the cheap runs come first
+    """
+
+    task: str
+    method: str
+    seed: int
+    steps: int
+    algorithm: str
+    arguments: dict[str, Any]
+    env: str
+    env_kwargs: dict[str, Any]
+    evaluate_every: int
+    episodes: int
+    speed: float
+
+    @property
+    def name(self) -> str:
+        """:return: The run's name, and its folder's"""
+        return f"{self.task}/{self.method}/seed_{self.seed}"
+
+    def settings(self) -> dict[str, Any]:
+        """:return: What decides the rows of a run. A run with other settings is another run"""
+        named = ("algorithm", "arguments", "env", "env_kwargs", "evaluate_every", "episodes")
+        return json.loads(json.dumps({name: getattr(self, name) for name in named}))
+
+    def evaluations(self) -> list[int]:
+        """:return: The steps at which the run is evaluated"""
+        return sorted({*range(self.evaluate_every, self.steps + 1, self.evaluate_every), self.steps})
+
+
+TASK_KEYS = {"steps", "evaluate_every", "episodes", "speed", "env", "env_kwargs", "arguments"}
+METHOD_KEYS = {"algorithm", "arguments", "tasks"}
+BLOCK_KEYS = {"tasks", "methods", "seeds", "steps"}
+
+
+@dataclasses.dataclass
+class Suite:
+    """
+    All tasks, methods and matrices of the files.
+
+    :param arguments: Arguments that all methods take on all tasks
+    :param tasks: The tasks by name
+    :param methods: The methods by name
+    :param matrices: The matrices by name, each a list of blocks of tasks, methods and seeds
+    """
+
+    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    methods: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    matrices: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def load(cls, paths: Iterable[Path] = ()) -> "Suite":
+        """
+        :param paths: The user's files. Their entries join those of the package's own file; equal names replace it
+        :return: The suite
+        """
+        suite = cls()
+        for path in (SHIPPED, *paths):
+            try:
+                content = yaml.safe_load(path.read_text())
+            except OSError as error:
+                raise ConfigError(f"{path} can not be read: {error.strerror}") from error
+            except yaml.YAMLError as error:
+                raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+            suite._join(content, path)
+        return suite
+
+    def _join(self, content: Any, path: Path) -> None:
+        names = [field.name for field in dataclasses.fields(self)]
+        if not isinstance(content, dict) or not set(content) <= set(names):
+            raise ConfigError(f"{path} must be a mapping with some of {', '.join(names)}, as {SHIPPED} is.")
+        for name in names:
+            part = content.get(name) or {}
+            if not isinstance(part, dict):
+                raise ConfigError(f"`{name}` in {path} must be a mapping of names, as in {SHIPPED}.")
+            getattr(self, name).update(part)
+        for kind, known in (("tasks", TASK_KEYS), ("methods", METHOD_KEYS)):
+            for name, entry in (content.get(kind) or {}).items():
+                _check_keys(entry, known, f"{name} of {kind} in {path}")
+        for name, blocks in (content.get("matrices") or {}).items():
+            if not isinstance(blocks, list):
+                raise ConfigError(f"The matrix {name} in {path} must be a list of blocks with `methods` and `seeds`.")
+            for block in blocks:
+                _check_keys(block, BLOCK_KEYS, f"{name} of matrices in {path}")
+
+    def runs(
+        self,
+        matrices: Iterable[str],
+        tasks: Iterable[str] | None = None,
+        methods: Iterable[str] | None = None,
+        seeds: Iterable[int] | None = None,
+        steps: int | None = None,
+    ) -> list[Run]:
+        """
+        :param matrices: The matrices' names
+        :param tasks: The only tasks to take
+        :param methods: The only methods to take; if the matrix has none of them, they take its place
+        :param seeds: The seeds in the place of the matrices' own
+        :param steps: The steps in the place of the tasks' own
+        :return: The runs, each once, the cheap ones first
+        """
+        wanted_tasks = None if tasks is None else _known(tasks, self.tasks, "task")
+        wanted_methods = None if methods is None else _known(methods, self.methods, "method")
+        chosen: dict[str, Run] = {}
+        for matrix in _known(matrices, self.matrices, "matrix"):
+            for block in self.matrices[matrix]:
+                block_tasks = _known(block.get("tasks", self.tasks), self.tasks, "task")
+                block_methods = _known(block.get("methods", self.methods), self.methods, "method")
+                for task in [task for task in block_tasks if wanted_tasks is None or task in wanted_tasks]:
+                    for method in [name for name in block_methods if wanted_methods is None or name in wanted_methods]:
+                        for seed in _seeds(block.get("seeds", 1) if seeds is None else list(seeds), matrix):
+                            run = self.run(task, method, seed, steps or block.get("steps"))
+                            chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
+        if not chosen:
+            raise ConfigError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
+        places = {run.name: place for place, run in enumerate(chosen.values())}
+        return sorted(chosen.values(), key=lambda run: (run.steps / run.speed, run.seed, places[run.name]))
+
+    def run(self, task: str, method: str, seed: int, steps: int | None = None) -> Run:
+        """
+        :param task: A task's name
+        :param method: A method's name
+        :param seed: The seed
+        :param steps: The steps in the place of the task's own
+        :return: The run
+        """
+        of_task, of_method = self.tasks[task], self.methods[method]
+        steps = int(steps or of_task.get("steps", 30_000))
+        arguments = {
+            **self.arguments,
+            **(of_task.get("arguments") or {}),
+            **(of_method.get("arguments") or {}),
+            **((of_method.get("tasks") or {}).get(task) or {}),
+        }
+        run = Run(
+            task=task,
+            method=method,
+            seed=seed,
+            steps=steps,
+            algorithm=of_method.get("algorithm", ""),
+            arguments=arguments,
+            env=of_task.get("env", task),
+            env_kwargs=of_task.get("env_kwargs") or {},
+            evaluate_every=int(of_task.get("evaluate_every", max(steps // 6, 1))),
+            episodes=int(of_task.get("episodes", 50)),
+            speed=float(of_task.get("speed", 100)),
+        )
+        if run.steps < 1 or run.evaluate_every < 1 or run.episodes < 1 or run.speed <= 0:
+            raise ConfigError(f"The task {task} must have steps, evaluate_every, episodes and speed above 0.")
+        if len(run.evaluations()) >= SEEDS_PER_RUN:
+            raise ConfigError(f"The task {task} has {len(run.evaluations())} evaluations: raise its `evaluate_every`.")
+        check_arguments(run)
+        return run
+
+
+def find_algorithm(name: str, method: str) -> type:
+    """
+    :param name: "module:class"
+    :param method: The method's name, for the error
+    :return: The class
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"`algorithm` of the method {method} must be module:class, as sb3_clearning:CLearning, not {name!r}: {error}."
+        ) from error
+
+
+def argument_names(algorithm: type) -> set[str]:
+    """
+    :param algorithm: An algorithm's class
+    :return: The names of its arguments; where it passes others on, its base classes' too
+    """
+    names: set[str] = set()
+    for base in algorithm.__mro__:
+        if "__init__" in base.__dict__:
+            parameters = inspect.signature(base.__init__).parameters  # type: ignore[misc]
+            names |= {name for name in parameters if not name.startswith("_")}
+            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+                break
+    return names - {"self", "policy", "env"}
+
+
+def check_arguments(run: Run) -> None:
+    """
+    :param run: A run whose arguments are held against its algorithm's, before any run is started
+    """
+    known = argument_names(find_algorithm(run.algorithm, run.method))
+    unknown = sorted(set(run.arguments) - known)
+    if unknown:
+        raise ConfigError(
+            f"{run.algorithm} of the method {run.method} has no argument {unknown[0]!r}. It has: {', '.join(sorted(known))}."
+        )
+
+
+def _check_keys(entry: Any, known: set[str], where: str) -> None:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where} must be a mapping with some of {', '.join(sorted(known))}.")
+    unknown = set(entry) - known
+    if unknown:
+        raise ConfigError(f"{where} has an unknown key {sorted(map(str, unknown))[0]!r}. Known: {', '.join(sorted(known))}.")
+
+
+def _known(names: Iterable[str], known: Mapping[str, Any], kind: str) -> list[str]:
+    names = list(names)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
+    return names
+
+
+def _seeds(seeds: Any, matrix: str) -> list[int]:
+    """:return: The seeds of a block: a list, or how many from 0 on"""
+    found = list(range(seeds)) if isinstance(seeds, int) else seeds
+    valid = isinstance(found, list) and found and all(isinstance(seed, int) and 0 <= seed < SEEDS_PER_RUN for seed in found)
+    if not valid:
+        raise ConfigError(
+            f"Seeds must be a number of seeds or a list of seeds below {SEEDS_PER_RUN}, not {seeds!r} ({matrix})."
+        )
+    return found

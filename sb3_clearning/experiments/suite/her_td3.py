@@ -1,0 +1,79 @@
+"""SB3's TD3 with its HerReplayBuffer, exploring as the other methods do: the column that has the reward function."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from stable_baselines3 import TD3, HerReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.type_aliases import GymEnv
+
+from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
+
+
+class HerTD3(TD3):
+    """
+    Stable-Baselines3's TD3 and HerReplayBuffer, which reads ``compute_reward``. Only the exploration is ours: pink noise on
+    the actions and pink actions in the warm-up, as CLearning and GoalTD3 have by default. Without it a comparison would be
+    one of exploration.
+
+    :param policy: The policy model to use ("MultiInputPolicy")
+    :param env: The goal environment to learn from
+    :param noise_std: The standard deviation of the noise, for actions within [-1, 1]
+    :param replay_buffer_kwargs: HerReplayBuffer's arguments
+    :param td3_arguments: TD3's other arguments
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        env: GymEnv | str | None,
+        noise_std: float = 0.1,
+        replay_buffer_kwargs: Mapping[str, Any] | None = None,
+        _init_setup_model: bool = True,
+        **td3_arguments: Any,
+    ):
+        super().__init__(
+            policy,
+            env,  # type: ignore[arg-type]
+            replay_buffer_class=HerReplayBuffer,
+            replay_buffer_kwargs=dict(replay_buffer_kwargs or {}),
+            _init_setup_model=False,
+            **{key: value for key, value in td3_arguments.items() if not key.startswith("replay_buffer")},
+        )
+        self.noise_std = noise_std
+        if _init_setup_model:
+            self._setup_model()
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        shape = self.action_space.shape
+        assert shape is not None
+        if self.action_noise is None:  # after loading it goes on
+            self.action_noise = PinkActionNoise(self.noise_std * np.ones(shape))
+        self._warmup = PinkUniformActions(self.n_envs, int(np.prod(shape)))
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_warmup"]
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if self.num_timesteps >= learning_starts:
+            return super()._sample_action(learning_starts, action_noise, n_envs)
+        scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
+        return self.policy.unscale_action(scaled), scaled
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: np.ndarray,
+        new_obs: np.ndarray | dict[str, np.ndarray],
+        reward: np.ndarray,
+        dones: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+        if dones.any():
+            self._warmup.reset(np.flatnonzero(dones).tolist())

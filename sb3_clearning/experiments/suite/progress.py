@@ -1,0 +1,124 @@
+"""How far a matrix is, and how long it will take."""
+
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+
+from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.table import Output, State
+
+
+def duration(seconds: float) -> str:
+    """
+    :param seconds: Seconds
+    :return: The same for people
+    """
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+class Forecast:
+    """
+    The time that runs take, by the measured time of a task's other runs: of the same method, else of any, else as the
+    configuration says.
+
+    :param rows: The rows of the table
+    """
+
+    def __init__(self, rows: Iterable[dict[str, str]]):
+        measured: dict[tuple[str, ...], list[float]] = {}
+        last: dict[tuple[str, ...], dict[str, str]] = {}
+        for row in rows:
+            last[row["task"], row["method"], row["seed"]] = row
+        for row in last.values():
+            for key in ((row["task"], row["method"]), (row["task"],)):
+                measured.setdefault(key, []).append(float(row["seconds"]) / int(row["step"]))
+        self.per_step = {key: statistics.median(values) for key, values in measured.items()}
+
+    def seconds(self, run: Run, done: int) -> float:
+        """
+        :param run: A run
+        :param done: Its steps so far
+        :return: How long the rest takes
+        """
+        per_step = self.per_step.get((run.task, run.method)) or self.per_step.get((run.task,)) or 1 / run.speed
+        return per_step * max(run.steps - done, 0)
+
+
+def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict[str, str]], jobs: int) -> float:
+    """
+    :param runs: The runs
+    :param states: How far each is
+    :param rows: The rows of the table
+    :param jobs: Runs at the same time
+    :return: Seconds until all are done; the longest single run is a lower limit
+    """
+    forecast = Forecast(rows)
+    each = [forecast.seconds(run, states[run.name].done) for run in runs]
+    return max(sum(each) / jobs, max(each, default=0.0))
+
+
+class Progress:
+    """
+    Keeps the table up to date while runs go on and prints how far the matrix is, at every new row.
+
+    :param runs: The runs of the matrix
+    :param output: The output folder
+    :param jobs: Runs at the same time
+    """
+
+    def __init__(self, runs: Sequence[Run], output: Output, jobs: int):
+        self.runs, self.output, self.jobs = runs, output, jobs
+        self.last: dict[str, int] = {}
+        self.next_look = 0.0
+
+    def __call__(self, going: set[str], failed: set[str]) -> None:
+        """
+        :param going: The names of the runs that go on
+        :param failed: The names of the runs that failed
+        """
+        if time.monotonic() < self.next_look and going:
+            return
+        self.next_look = time.monotonic() + 2
+        states = {run.name: self.output.state(run) for run in self.runs}
+        done = {name: state.done for name, state in states.items()}
+        if done == self.last:
+            return
+        news = [name for name in done if done[name] != self.last.get(name, 0)] if self.last else []
+        self.last = done
+        rows = self.output.merge()
+        finished = sum(done[run.name] >= run.steps for run in self.runs)
+        share = sum(min(done[run.name], run.steps) for run in self.runs) / sum(run.steps for run in self.runs)
+        left = duration(time_left([run for run in self.runs if run.name not in failed], states, rows, self.jobs))
+        for name in news:
+            row = states[name].rows[-1]
+            print(f"{name}: step {row['step']}, success {float(row['success']):.2f}, final distance {float(row['final']):.4f}")
+        text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(going)} at work, {left} left"
+        print(text + (f", {len(failed)} failed" if failed else ""), flush=True)
+
+
+def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
+    """
+    :param runs: The runs of the matrix
+    :param output: The output folder
+    :param jobs: Runs at the same time, for the time that is left
+    :return: What is there and what is missing: for each task and method the seeds that are done, or how far they are
+    """
+    states = {run.name: output.state(run) for run in runs}
+    cells: dict[tuple[str, str], list[str]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        state = states[run.name]
+        if state.other_settings:
+            text = f"{run.seed}: other settings"
+        elif state.done >= run.steps:
+            text = f"{run.seed}: done"
+        else:
+            text = f"{run.seed}: {state.done / run.steps:.0%}" if state.done else f"{run.seed}: missing"
+        cells.setdefault((run.task, run.method), []).append(text)
+    width = max(len(f"{task}  {method}") for task, method in cells)
+    lines = [f"{task + '  ' + method:{width}}  {', '.join(texts)}" for (task, method), texts in cells.items()]
+    finished = sum(states[run.name].done >= run.steps and not states[run.name].other_settings for run in runs)
+    rows = [row for state in states.values() for row in state.rows]
+    left = duration(time_left(runs, states, rows, jobs))
+    lines.append(f"{finished} of {len(runs)} runs are done; about {left} left with {jobs} at a time")
+    return "\n".join(lines)
