@@ -4,11 +4,13 @@ import importlib.metadata
 import subprocess
 from pathlib import Path
 
+from sb3_clearning import __version__
+
 
 def versions() -> str:
     """:return: The versions of the packages that decide a result"""
-    names = ("sb3_clearning", "torch", "stable_baselines3", "gymnasium", "gymnasium-robotics", "mujoco", "numpy")
-    found = []
+    names = ("torch", "stable_baselines3", "gymnasium", "gymnasium-robotics", "mujoco", "numpy")
+    found = [f"sb3_clearning={__version__}"]  # from a checkout that is not installed, too
     for name in names:
         try:
             found.append(f"{name}={importlib.metadata.version(name)}")

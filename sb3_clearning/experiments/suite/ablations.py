@@ -12,11 +12,11 @@ class FirstClassifierActor(CLearning):
     """CLearning whose actor ascends the first classifier alone, as TD3's does, and not the smallest of both."""
 
     def _update_actor(self, batch: GoalBatch) -> None:
-        actions = self.actor(batch.observations)
+        actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
         with th.no_grad():
             features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
         logits = self.critic.logits(th.cat([features, actions], dim=1))[0]
-        self._descend_actor(self._actor_objective(logits))
+        self._descend_actor(self._actor_objective(logits), pre_tanh)
 
 
 class FirstClassifier(FirstClassifierActor):
