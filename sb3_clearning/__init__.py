@@ -2,6 +2,7 @@
 
 from sb3_clearning.baselines import GoalTD3
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.checkpoint import ResumableCheckpoint
 from sb3_clearning.clearning import CLearning
 from sb3_clearning.noise import PinkActionNoise
 from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
@@ -15,5 +16,6 @@ __all__ = [
     "GoalReplayBuffer",
     "GoalTD3",
     "PinkActionNoise",
+    "ResumableCheckpoint",
     "__version__",
 ]

@@ -66,6 +66,8 @@ class EpisodeRing(DictReplayBuffer):
     def _allocate(self) -> None:
         """Make the empty arrays. ``np.zeros`` takes no resident memory before it is written to."""
         size = self.buffer_size * self.n_envs
+        # Steps that were ever added, overwritten ones included: step `i` is at the ring position `i % buffer_size`.
+        self.added = 0
         # Row `pos * n_envs + env`: the state, the commanded goal and the action.
         self._rows = np.zeros((size, self._width), dtype=np.float32)
         self._side = {key: np.zeros((size, *self._shapes[key]), dtype=dtype) for key, dtype in self._side_dtypes.items()}
@@ -162,6 +164,7 @@ class EpisodeRing(DictReplayBuffer):
         self._open[:] = True
         self._length += 1
 
+        self.added += 1
         self.pos += 1
         if self.pos == self.buffer_size:
             self.full = True
@@ -258,6 +261,8 @@ class EpisodeRing(DictReplayBuffer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """:param state: What pickle saved"""
         self.__dict__.update(state)
+        # Pickles of 0.1.0 did not count: any number that gives the position and the size will do.
+        self.__dict__.setdefault("added", self.pos + (self.buffer_size if self.full else 0))
         missing = self.buffer_size * self.n_envs - len(self._rows)
 
         def lengthen(array: np.ndarray) -> np.ndarray:

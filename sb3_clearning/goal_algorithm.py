@@ -1,26 +1,29 @@
 """What C-learning and the Q-learning baselines share: a TD3 for goal environments that reads no reward."""
 
-import io
+import contextlib
 import pathlib
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
-from stable_baselines3 import TD3
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.checkpoint import ResumedRun, after_going_on, before_going_on
 from sb3_clearning.distances import DistanceTracker, goal_distance
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
+from sb3_clearning.faults import clear_faults
 from sb3_clearning.metrics import TensorMeans
+from sb3_clearning.model_files import ModelFiles
 from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
+from sb3_clearning.offline_learning import OfflineLearning
 from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.run_state import EpisodesStart
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
@@ -31,15 +34,7 @@ MEASURE_EVERY = 10
 SAMPLE_AHEAD = 8192
 
 
-class OfflineProgressBar(ProgressBarCallback):
-    """A progress bar over gradient steps."""
-
-    def _on_step(self) -> bool:
-        self.pbar.update(1)
-        return True
-
-
-class GoalAlgorithm(TD3):
+class GoalAlgorithm(OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
     logs and
@@ -133,6 +128,12 @@ class GoalAlgorithm(TD3):
         targets: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
         self._source_parameters = list(dict.fromkeys(sources))
         self._target_parameters = list(dict.fromkeys(targets))
+        # What callbacks have to undo when learning ends, however it ends.
+        self._while_learning = contextlib.ExitStack()
+        self._episodes_start: EpisodesStart | None = None
+        self._call_started_at = 0
+        self._last_checkpoint: pathlib.Path | None = None
+        self._resumed: ResumedRun | None = None
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading it is an object already."""
@@ -164,10 +165,18 @@ class GoalAlgorithm(TD3):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        if reset_num_timesteps or self._last_obs is None:  # the environments are about to be reset
+        resumed, same = self._resumed, True
+        if resumed is not None:  # the same call of `learn` goes on
+            total_timesteps, same = before_going_on(self, total_timesteps)
+            reset_num_timesteps = False
+        elif reset_num_timesteps or self._last_obs is None:  # the environments are about to be reset
             self.replay_buffer.truncate_last_trajectory()
             self._distances.restart()
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+        if resumed is not None:
+            after_going_on(self, same)
+        else:
+            self._call_started_at = self._num_timesteps_at_start
         # VecNormalize may clip inf to a finite number, but the buffer gets what it was.
         first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
         self._check_finite(first)  # type: ignore[arg-type]
@@ -348,86 +357,18 @@ class GoalAlgorithm(TD3):
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
-        return super().learn(
-            total_timesteps, callback, log_interval, tb_log_name or type(self).__name__, reset_num_timesteps, progress_bar
-        )
-
-    def learn_offline(
-        self: SelfGoalAlgorithm,
-        gradient_steps: int,
-        callback: MaybeCallback = None,
-        log_interval: int = 1000,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> SelfGoalAlgorithm:
-        """
-        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks
-        are called
-        after each, and learning rate schedules run over them.
-
-        :param gradient_steps: The number of gradient steps
-        :param callback: Callback(s) called after every gradient step
-        :param log_interval: The number of gradient steps between two logs
-        :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
-        :param reset_num_timesteps: Whether to count the steps anew
-        :param progress_bar: Whether to show a progress bar
-        :return: The model
-        """
-        if self.replay_buffer.size() == 0:
-            raise ValueError(
-                "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
-                "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
+        with clear_faults(self):
+            return super().learn(
+                total_timesteps, callback, log_interval, tb_log_name or type(self).__name__, reset_num_timesteps, progress_bar
             )
-        callbacks: list[BaseCallback] = [OfflineProgressBar()] if progress_bar else []
-        total, running = self._setup_learn(
-            gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
-        )
-        if callbacks:
-            running = self._init_callback([running, *callbacks])
-        running.on_training_start({**locals(), "total_timesteps": total}, globals())
-        while self.num_timesteps < total:
-            self._update_current_progress_remaining(self.num_timesteps, total)
-            self.train(gradient_steps=1, batch_size=self.batch_size)
-            self.num_timesteps += 1
-            running.update_locals(locals())
-            if not running.on_step():
-                break
-            if self.num_timesteps % log_interval == 0:
-                self.dump_logs()
-        running.on_training_end()
-        return self
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
         own = ["_metrics", "_distances", "_warmup"]
+        own += ["_while_learning", "_episodes_start", "_call_started_at", "_last_checkpoint", "_resumed"]
         own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
-
-    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
-        """
-        Load a replay buffer that :meth:`save_replay_buffer` wrote. No environment is needed.
-
-        :param path: Path to the pickled replay buffer. Like all pickles, it can run code: load only your own
-        :param truncate_last_traj: Whether the episodes that went on when it was saved have ended since
-        """
-        buffer = load_from_pkl(path, self.verbose)
-        if not isinstance(buffer, GoalReplayBuffer):
-            raise ValueError(
-                f"{path} holds a {type(buffer).__name__}, not a GoalReplayBuffer: it was saved by another algorithm."
-            )
-        ours = (self.observation_space, self.action_space, self.n_envs)
-        theirs = (buffer.observation_space, buffer.action_space, buffer.n_envs)
-        if ours != theirs:
-            raise ValueError(
-                "The saved replay buffer does not fit this model. Spaces and number of environments of the model: "
-                f"{ours}, of the buffer: {theirs}."
-            )
-        if truncate_last_traj:
-            buffer.truncate_last_trajectory()
-        buffer.device = self.device
-        self.replay_buffer = buffer
 
 
 def split_observations(obs: dict[str, th.Tensor], part: slice) -> dict[str, th.Tensor]:
