@@ -58,8 +58,8 @@ def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[st
         raise UnreadableFileError(f"{where} holds {found!r}, not {_PREFIX + kind!r}. Nothing was changed.")
     if version != str(VERSION):
         raise UnreadableFileError(
-            f"{where} has the layout's version {version!r}, and this sb3_clearning reads version {VERSION}: install the version "
-            "of sb3_clearning that wrote it. Nothing was changed."
+            f"{where} has the layout's version {version!r}, and this sb3_clearning reads version {VERSION}: install the "
+            "version of sb3_clearning that wrote it. Nothing was changed."
         )
     try:
         right = _checksum({"format": found, "version": version, "content": text}, arrays) == checksum

@@ -1,13 +1,15 @@
 """
-The replay buffer as arrays and JSON. Segments hold what was added between two moments, so that a checkpoint writes only what is
-new; what a segment does not hold, the episodes that go on, is the head.
+The replay buffer as arrays and JSON. Segments hold what was added between two moments, so that a checkpoint writes only what
+is new; what a segment does not hold, the episodes that go on, is the head.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.array_file import UnreadableFileError
+from sb3_clearning.array_file import UnreadableFileError, read_arrays, write_arrays
+from sb3_clearning.offline import Transitions, add_transitions
 from sb3_clearning.plain_values import encode_space
 
 if TYPE_CHECKING:
@@ -156,9 +158,7 @@ def _fill(ring: "EpisodeRing", added: int, n_steps: int, head: dict[str, np.ndar
     last = np.where(last < n_steps, places[np.minimum(last, n_steps - 1)], -1).astype(np.int32) if n_steps else last
 
     ring.reset()
-    for _ in range(64):
-        if len(ring._kept_rows) >= ring.n_envs + n_final:
-            break
+    while len(ring._kept_rows) < ring.n_envs + n_final:
         ring._grow()
     ring.added, ring.pos, ring.full = added, added % ring.buffer_size, n_steps == ring.buffer_size
     shape = (ring.buffer_size, ring.n_envs)
@@ -174,6 +174,76 @@ def _fill(ring: "EpisodeRing", added: int, n_steps: int, head: dict[str, np.ndar
     ring._kept_terminated[aside] = ends[ends != GOES_ON] == TERMINATED
     ring._free = list(range(ring.n_envs + n_final, len(ring._kept_rows)))
     ring._open[:], ring._length[:] = head["open"], head["length"]
+
+
+def save_ring(ring: "EpisodeRing", path: Path) -> None:
+    """
+    :param ring: A ring
+    :param path: The file to write it to
+    """
+    content, head = take_head(ring)
+    arrays = take_segment(ring, 0).arrays
+    write_arrays(path, "buffer", content, {**arrays, **{f"head/{name}": array for name, array in head.items()}})
+
+
+def load_ring(ring: "EpisodeRing", path: Path) -> None:
+    """
+    :param ring: A ring of the same spaces
+    :param path: A file of :func:`save_ring`
+    """
+    content, everything = read_arrays(path, "buffer")
+    head = {name.removeprefix("head/"): array for name, array in everything.items() if name.startswith("head/")}
+    arrays = {name: array for name, array in everything.items() if not name.startswith("head/")}
+    ours = {"observation_space": encode_space(ring.observation_space), "action_space": encode_space(ring.action_space)}
+    theirs = {name: content.get(name) for name in ours}
+    if ours != theirs:
+        raise UnreadableFileError(f"{path} holds a buffer of other spaces: {str(theirs)[:500]}, not {str(ours)[:500]}.")
+    try:
+        if content["n_envs"] == ring.n_envs:
+            restore_ring(ring, content, head, arrays)
+        else:
+            _restore_other(ring, content, head, arrays)
+    except (KeyError, TypeError, IndexError, OverflowError, MemoryError) as error:
+        raise UnreadableFileError(f"{path} is not a buffer ({type(error).__name__}: {error}).") from error
+
+
+def _restore_other(
+    ring: "EpisodeRing", content: dict[str, Any], head: dict[str, np.ndarray], arrays: dict[str, np.ndarray]
+) -> None:
+    """Fill a ring of another number of environments: the episodes that went on are truncated."""
+    n_envs, n_steps = content["n_envs"], content["added"] - content["oldest"]
+    if not isinstance(n_envs, int) or not 0 < n_envs <= 2**16 or not 0 <= n_steps <= 2**40:
+        raise UnreadableFileError(f"A buffer of {str(n_envs)[:50]} environments is none.")
+    if "ends" not in arrays or arrays["ends"].shape != (n_steps, n_envs):
+        raise UnreadableFileError("The buffer's arrays do not fit its number of steps and environments.")
+    source = type(ring)(n_steps * n_envs, ring.observation_space, ring.action_space, ring.device, n_envs=n_envs)
+    restore_ring(source, content, head, arrays)
+    source.truncate_last_trajectory()
+    # Environment after environment, each from its oldest step on.
+    order = (np.arange(n_steps) + source.pos) % max(source.size(), 1)
+    index = (order[None, :] * n_envs + np.arange(n_envs)[:, None]).reshape(-1)
+    kept = source._kept[index]
+    rows, next_rows = source._rows[index], source._next_rows(index, kept)
+    sides = {key: (side[index], source._next_side(key, index, kept)) for key, side in source._side.items()}
+
+    def observations(of: np.ndarray, which: int) -> dict[str, np.ndarray]:
+        floats = {key: of[:, columns].reshape(-1, *ring._shapes[key]) for key, columns in ring._columns.items()}
+        return {**floats, **{key: side[which] for key, side in sides.items()}}
+
+    ended, terminated = kept >= n_envs, np.where(kept >= n_envs, source._kept_terminated[kept], False)
+    # Steps of which only the newest fit are not added first to be overwritten.
+    newest = slice(max(len(index) - ring.buffer_size * ring.n_envs, 0), None)
+    ring.reset()
+    add_transitions(
+        ring,  # type: ignore[arg-type]
+        Transitions(
+            {key: value[newest] for key, value in observations(rows, 0).items()},
+            {key: value[newest] for key, value in observations(next_rows, 1).items()},
+            rows[newest, ring._action_columns],
+            terminated[newest],
+            (ended & ~terminated)[newest],
+        ),
+    )
 
 
 def _empty(ring: "EpisodeRing") -> dict[str, np.ndarray]:

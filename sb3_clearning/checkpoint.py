@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch as th
+from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv
 
@@ -23,6 +24,7 @@ from sb3_clearning.run_state import (
     set_counters,
     set_generators,
     set_logs,
+    set_normalization,
     take_run,
 )
 
@@ -46,8 +48,8 @@ class ResumedRun(NamedTuple):
 
 class ResumableCheckpoint(BaseCallback):
     """
-    Writes checkpoints from which :meth:`CLearning.resume` goes on to the same weights, bit for bit, as a run with this callback
-    that was never stopped::
+    Writes checkpoints from which :meth:`CLearning.resume` goes on to the same weights, bit for bit, as a run with this
+    callback that was never stopped::
 
         checkpoint = ResumableCheckpoint("runs/maze", every=10_000)
         model = CLearning.resume("runs/maze", env) if checkpoint.exists() else CLearning("MultiInputPolicy", env, seed=0)
@@ -79,6 +81,10 @@ class ResumableCheckpoint(BaseCallback):
         self._key = 0
         self._regular_at: int | None = None
         self._written_at: tuple[int, int] | None = None
+        self._active = False
+
+    def _stop_watching(self) -> None:
+        self._active = False
 
     def exists(self) -> bool:
         """:return: Whether the folder has a checkpoint to go on from"""
@@ -97,6 +103,8 @@ class ResumableCheckpoint(BaseCallback):
         self.folder.mkdir(parents=True, exist_ok=True)
         self.model._while_learning.enter_context(run_lock(self.folder))
         self.model._while_learning.enter_context(self._interrupts.watched())
+        self.model._while_learning.callback(self._stop_watching)
+        self._active = True
         self._regular_at = self._written_at = None
         self._go_on()
 
@@ -131,7 +139,8 @@ class ResumableCheckpoint(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        if self._written_at != (self.model.num_timesteps, self.model._n_updates):
+        # rl-zoo3 calls it once more, after errors too.
+        if self._active and self._written_at != (self.model.num_timesteps, self.model._n_updates):
             self._write(online=self._online(), within_episodes=False)
 
     def _online(self) -> bool:
@@ -173,8 +182,8 @@ class ResumableCheckpoint(BaseCallback):
             last = f"The last whole one is {before[0].name}: " if before else "There is none before it: "
             raise OSError(
                 error.errno,
-                f"The checkpoint at step {model.num_timesteps:,} could not be written ({error.strerror}). {last}make room in the "
-                f"folder, or make it writable, and go on with `{type(model).__name__}.resume({str(self.folder)!r}, env)`",
+                f"The checkpoint at step {model.num_timesteps:,} could not be written ({error.strerror}). {last}make room in "
+                f"the folder, or make it writable, and go on with `{type(model).__name__}.resume({str(self.folder)!r}, env)`",
                 str(self.folder),
             ) from error
         self._number += 1
@@ -212,6 +221,7 @@ def resume_model(
         with contextlib.suppress(OSError):  # nobody writes into a folder that can not be written to
             stack.enter_context(run_lock(path))
         checkpoint = files.newest()
+    env = algorithm._wrap_env(maybe_make_env(env, 0), 0)
     content, arrays = checkpoint.content, checkpoint.arrays
     where = str(checkpoint.path)
     try:
@@ -225,10 +235,10 @@ def resume_model(
         set_counters(model, content)
         set_logs(model, content, arrays)
         if model._vec_normalize_env is not None:
-            from sb3_clearning.run_state import set_normalization
-
             set_normalization(model._vec_normalize_env, arrays)
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError) as error:
+    except UnreadableFileError:
+        raise
+    except Exception as error:  # whatever constructors raise for arguments that are none
         raise UnreadableFileError(f"{where} is not a checkpoint that fits ({type(error).__name__}: {error}).") from error
     files.go_on(checkpoint, model.replay_buffer)
     model._resumed = ResumedRun(checkpoint, files)

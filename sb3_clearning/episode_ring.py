@@ -1,6 +1,7 @@
 """EpisodeRing: a ring of transitions of parallel environments in which a state is stored once."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,27 @@ class EpisodeRing(DictReplayBuffer):
         return arrays
 
     # -- saving --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """
+        Write everything to a file of arrays and JSON: loading it runs no code, unlike a pickle's.
+
+        :param path: The file, by custom ``….safetensors``; it appears whole, or the old one stays
+        """
+        from sb3_clearning.buffer_file import save_ring
+
+        save_ring(self, Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """
+        Replace everything by what :meth:`save` wrote. A smaller buffer keeps the newest transitions; one of another number of
+        environments gets the episodes one after the other. If the file is damaged or does not fit, nothing is changed.
+
+        :param path: The file
+        """
+        from sb3_clearning.buffer_file import load_ring
+
+        load_ring(self, Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
         """:return: What pickle saves: the filled rows only"""

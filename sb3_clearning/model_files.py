@@ -28,8 +28,8 @@ class ModelFiles(TD3):
         **arguments: Any,
     ) -> SelfModelFiles:
         """
-        Go on with a run that :class:`ResumableCheckpoint` watched over. Afterwards call ``learn`` (or ``learn_offline``) as the
-        run did, with the same number of steps: it makes those that are left.
+        Go on with a run that :class:`ResumableCheckpoint` watched over. Afterwards call ``learn`` (or ``learn_offline``) as
+        the run did, with the same number of steps: it makes those that are left.
 
         :param folder: The run's folder, of which the newest whole checkpoint is taken
         :param env: The same environment, made anew
@@ -41,6 +41,40 @@ class ModelFiles(TD3):
         from sb3_clearning.checkpoint import resume_model
 
         return resume_model(cls, folder, env, device, arguments)  # type: ignore[type-var]
+
+    def export(self, path: str | pathlib.Path) -> None:
+        """
+        Write the agent to a file to share: weights, optimizers and the statistics of a VecNormalize as safetensors, arguments
+        and spaces as JSON. Unlike a .zip of :meth:`save`, it can not run code where it is loaded.
+
+        :param path: The file, by custom ``….safetensors``; it appears whole, or the old one stays
+        """
+        from sb3_clearning.export import export_model
+
+        export_model(self, path)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_export(
+        cls: type[SelfModelFiles],
+        path: str | pathlib.Path,
+        env: GymEnv | str | None = None,
+        device: th.device | str = "auto",
+        **arguments: Any,
+    ) -> SelfModelFiles:
+        """
+        Make a model from a file of :meth:`export`, for prediction, evaluation and further training.
+
+        :param path: The file
+        :param env: The environment to learn in, in a VecNormalize if the agent had one; not needed for prediction, for which a
+            VecNormalize's observations have to be normalized beforehand
+        :param device: The device
+        :param arguments: Arguments in the place of the exported ones; those that were objects of Python, such as functions,
+            are not exported and have to be passed again
+        :return: The model
+        """
+        from sb3_clearning.export import model_from_export
+
+        return model_from_export(cls, path, env, device, arguments)  # type: ignore[type-var]
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
         """

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch as th
-from stable_baselines3.common.base_class import maybe_make_env
-from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.plain_values import (
@@ -86,7 +86,7 @@ def build_model(
     algorithm: type[Model],
     content: dict[str, Any],
     arrays: dict[str, np.ndarray],
-    env: GymEnv | str | None,
+    env: VecEnv | None,
     device: th.device | str | None,
     given: dict[str, Any],
     where: str,
@@ -110,7 +110,8 @@ def build_model(
     if missing:
         again = ", ".join(f"{name}=…" for name in missing)
         raise UnreadableFileError(
-            f"{where} holds only plain data, and these arguments were objects of Python: {missing}. Pass them again: ({again})."
+            f"{where} holds only plain data, and these arguments were objects of Python: {missing}. Pass them again: "
+            f"({again})."
         )
     arguments = {name: decode(value) for name, value in content["arguments"].items() if name not in given}
     _check_sizes(arguments.get("policy_kwargs"), sum(array.size for array in arrays.values()), where)
@@ -122,11 +123,10 @@ def build_model(
         model.observation_space, model.action_space, model.n_envs = *saved_spaces, 1
         model._setup_model()
     else:
-        vec_env = algorithm._wrap_env(maybe_make_env(env, 0), 0)
-        ours = (vec_env.observation_space, vec_env.action_space)
+        ours = (env.observation_space, env.action_space)
         if ours != saved_spaces:
-            raise ValueError(f"The environment's spaces {ours} are not those of {where}: {saved_spaces}.")
-        model = algorithm(env=vec_env, device=device, **{**arguments, **given})
+            raise UnreadableFileError(f"The environment's spaces {ours} are not those of {where}: {saved_spaces}.")
+        model = algorithm(env=env, device=device, **{**arguments, **given})
     set_parameters(model, content, arrays, where)
     return model
 
@@ -135,7 +135,7 @@ def _check_sizes(policy_kwargs: Any, n_numbers: int, where: str) -> None:
     """Raise an error before a network is built that is larger than the weights in the file."""
     for sizes in _lists_of_numbers(policy_kwargs):
         layers = [1, *sizes, 1]
-        if any(not 0 < size for size in sizes) or any(a * b > n_numbers for a, b in zip(layers, layers[1:], strict=False)):
+        if any(not size > 0 for size in sizes) or any(a * b > n_numbers for a, b in pairwise(layers)):
             raise UnreadableFileError(f"{where} has not the weights of the networks that it tells of: {str(sizes)[:100]}.")
 
 

@@ -113,7 +113,7 @@ def _encode_named(value: Any) -> Any:
     }
 
 
-def decode(value: Any) -> Any:  # noqa: C901 (one case per form)
+def decode(value: Any) -> Any:
     """
     :param value: What :func:`encode` returned
     :return: The argument

@@ -271,8 +271,8 @@ def find_environments(model: "GoalAlgorithm", content: dict[str, Any], arrays: d
         model._last_obs = expected["last_obs"]  # type: ignore[assignment]
         return True
     warnings.warn(
-        "The environment did not come out where it was: after `reset(seed=…)` and the same actions its observations differ, so "
-        "its randomness is not governed by the seed. The run goes on, with new episodes, but not to the same weights as an "
+        "The environment did not come out where it was: after `reset(seed=…)` and the same actions its observations differ, "
+        "so its randomness is not governed by the seed. The run goes on, with new episodes, but not to the same weights as an "
         "undisturbed one.",
         stacklevel=2,
     )
