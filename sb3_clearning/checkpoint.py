@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import torch as th
@@ -84,7 +84,7 @@ class ResumableCheckpoint(BaseCallback):
         self._active = False
 
     def _stop_watching(self) -> None:
-        self._active = False
+        self._active, self.model._rescue = False, None
 
     def exists(self) -> bool:
         """:return: Whether the folder has a checkpoint to go on from"""
@@ -104,7 +104,7 @@ class ResumableCheckpoint(BaseCallback):
         self.model._while_learning.enter_context(run_lock(self.folder))
         self.model._while_learning.enter_context(self._interrupts.watched())
         self.model._while_learning.callback(self._stop_watching)
-        self._active = True
+        self._active, self.model._rescue = True, self._rescue
         self._regular_at = self._written_at = None
         self._go_on()
 
@@ -149,13 +149,23 @@ class ResumableCheckpoint(BaseCallback):
     def _between_steps(self, online: bool) -> None:
         if self._interrupts.received is not None:
             self._write(online, within_episodes=can_go_on_within_episodes(self.model))
-            name = type(self.model).__name__
-            self._interrupts.end(
-                f"Stopped at step {self.model.num_timesteps:,} by {self._interrupts.received.name}. A checkpoint is in "
-                f"{self.folder}: go on with `{name}.resume({str(self.folder)!r}, env)` and the same call of `learn`."
-            )
+            self._end()
         if self._due(online):
             self._write(online, within_episodes=False)
+
+    def _rescue(self) -> None:
+        """A Ctrl-C reaches the processes of the environments, too, and they end: what was learned is still here."""
+        if self._interrupts.received is not None:
+            self._write(online=True, within_episodes=False, reset=False)
+            self._end()
+
+    def _end(self) -> NoReturn:
+        assert self._interrupts.received is not None
+        name = type(self.model).__name__
+        self._interrupts.end(
+            f"Stopped at step {self.model.num_timesteps:,} by {self._interrupts.received.name}. A checkpoint is in "
+            f"{self.folder}: go on with `{name}.resume({str(self.folder)!r}, env)` and the same call of `learn`."
+        )
 
     def _due(self, online: bool) -> bool:
         if self._regular_at is None:
@@ -165,11 +175,11 @@ class ResumableCheckpoint(BaseCallback):
             return late >= 0
         return late >= self.every // 2 or not self.model.replay_buffer._open.any()
 
-    def _write(self, online: bool, within_episodes: bool) -> None:
+    def _write(self, online: bool, within_episodes: bool, reset: bool = True) -> None:
         model = self.model
         check_finite_weights(model)
         if online and not within_episodes:
-            begin_episodes(model, self._seed())
+            begin_episodes(model, self._seed(), reset)
         if not within_episodes:
             self._regular_at = model.num_timesteps
         model_content, model_arrays = take_model(model)

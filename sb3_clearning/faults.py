@@ -2,10 +2,15 @@
 
 import contextlib
 import multiprocessing
+import signal
+import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 if TYPE_CHECKING:
     from sb3_clearning.goal_algorithm import GoalAlgorithm
@@ -28,6 +33,8 @@ def clear_faults(model: "GoalAlgorithm") -> Iterator[None]:
             codes = end_processes(model.env)
             if codes is None:  # it has nothing to do with processes
                 raise
+            if model._rescue is not None:
+                model._rescue()
             raise EnvironmentDiedError(
                 f"A process of the environments has died (exit codes {codes}; a negative one is a signal's number, and an "
                 "error of the environment itself is printed above). All of them were ended. " + _last_checkpoint(model)
@@ -72,3 +79,62 @@ def end_processes(env: VecEnv | None) -> list[int | None] | None:
 def _ended(process: multiprocessing.Process) -> bool:
     process.join(0.2)
     return not process.is_alive()
+
+
+class StepTimeout(VecEnvWrapper):
+    """
+    Vectorized environments that raise an error if they do not answer in time, where they would hang for ever::
+
+        env = StepTimeout(SubprocVecEnv([make_env] * 8), seconds=60)
+
+    Those in processes of their own are ended. Those in this process are interrupted if they hang in Python. It uses the alarm
+    of the system, so it works in the main thread, and not on Windows.
+
+    :param venv: The vectorized environments
+    :param seconds: How long a step or a reset may take
+    """
+
+    def __init__(self, venv: VecEnv, seconds: float):
+        super().__init__(venv)
+        if not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+            raise ValueError(f"`seconds` must be a number above 0, not {seconds!r}.")
+        if not hasattr(signal, "setitimer"):
+            raise ValueError("StepTimeout needs an alarm of the system, which Windows does not have.")
+        self.seconds = seconds
+
+    @contextlib.contextmanager
+    def _limited(self, what: str) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("StepTimeout works in the main thread only: leave it out, or learn there.")
+
+        def too_late(number: int, frame: FrameType | None) -> NoReturn:
+            raise EnvironmentDiedError(
+                f"The environments did not answer to a {what} within {self.seconds:g} seconds. Processes of theirs were ended."
+            )
+
+        before = signal.signal(signal.SIGALRM, too_late)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        try:
+            yield
+        except EnvironmentDiedError:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            end_processes(self.venv)
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def reset(self) -> VecEnvObs:
+        """:return: The first observations"""
+        with self._limited("reset"):
+            return self.venv.reset()
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """:param actions: The actions"""
+        with self._limited("step"):  # sending waits, too, if nobody reads
+            self.venv.step_async(actions)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """:return: What the environments answer"""
+        with self._limited("step"):
+            return self.venv.step_wait()

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -130,6 +131,8 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         self._target_parameters = list(dict.fromkeys(targets))
         # What callbacks have to undo when learning ends, however it ends.
         self._while_learning = contextlib.ExitStack()
+        # Called when environments have died, before that is raised.
+        self._rescue: Callable[[], None] | None = None
         self._episodes_start: EpisodesStart | None = None
         self._call_started_at = 0
         self._last_checkpoint: pathlib.Path | None = None
@@ -366,7 +369,7 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
 
     def _excluded_save_params(self) -> list[str]:
         own = ["_metrics", "_distances", "_warmup"]
-        own += ["_while_learning", "_episodes_start", "_call_started_at", "_last_checkpoint", "_resumed"]
+        own += ["_while_learning", "_rescue", "_episodes_start", "_call_started_at", "_last_checkpoint", "_resumed"]
         own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
 

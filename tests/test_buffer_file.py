@@ -59,9 +59,10 @@ def _resize(trajectories: Trajectories, n_envs: int, buffer_size: int, path: Pat
     # A trajectory's part in another piece is one of its own, and ends where the piece ends.
     trajectories.transitions = [[] for _ in range(n_envs)]
     trajectories.final, trajectories.terminated = {}, set()
+    names: dict[Any, tuple[int, int]] = {}
     for piece in range(n_envs):
         for state, trajectory in sequence[piece * length : (piece + 1) * length]:
-            renamed = (piece + 1000, trajectory[0] * 10**6 + trajectory[1])
+            renamed = names.setdefault((piece, trajectory), (-1, len(names)))
             trajectories.transitions[piece].append((state, renamed))
             trajectories.final[renamed] = state.later()
             if trajectory in ended and finals[trajectory] == state.later():
@@ -69,7 +70,7 @@ def _resize(trajectories: Trajectories, n_envs: int, buffer_size: int, path: Pat
     trajectories.n_envs = n_envs
     episode = max((state.episode for transitions in old for state, _ in transitions), default=0) + 1
     trajectories.states = [State(env, episode, 0) for env in range(n_envs)]
-    trajectories.cuts = [max((cut for _, cut in finals), default=0) + 1] * n_envs
+    trajectories.cuts = [0] * n_envs
 
 
 def _damage(trajectories: Trajectories, path: Path, where: float) -> None:
