@@ -90,6 +90,13 @@ class ResumableCheckpoint(BaseCallback):
         """:return: Whether the folder has a checkpoint to go on from"""
         return bool(self._files.paths())
 
+    def within(self, name: str) -> "ResumableCheckpoint":
+        """
+        :param name: The name of a folder within this one
+        :return: The same callback for that folder
+        """
+        return type(self)(self.folder / name, self.every, self.keep, self.verbose)
+
     # -- the callback --------------------------------------------------------------------------------------------------
 
     def _init_callback(self) -> None:
