@@ -10,6 +10,7 @@ from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
 from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
 
+from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
 
 
@@ -41,13 +42,19 @@ class EpisodeRing(DictReplayBuffer):
         n_envs: int = 1,
         optimize_memory_usage: bool = False,
     ):
+        check_number("buffer_size", buffer_size, 1, whole=True)
+        check_number("n_envs", n_envs, 1, whole=True)
         check_goal_space(observation_space)
+        if not isinstance(action_space, spaces.Box):
+            raise ValueError(f"GoalReplayBuffer needs a Box action space, not {action_space}.")
         # Past ReplayBuffer's and DictReplayBuffer's constructors, which allocate rewards and both observations.
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs=n_envs)
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
 
         self._shapes: dict[str, tuple[int, ...]] = self.obs_shape
+        # Numbers in a step of all environments.
+        self._sizes = {key: n_envs * int(np.prod(shape)) for key, shape in self._shapes.items()}
         self._columns: dict[str, slice] = {}
         self._side_dtypes: dict[str, np.dtype] = {}
         width = 0
@@ -144,6 +151,7 @@ class EpisodeRing(DictReplayBuffer):
         :param done: Whether the episode ended
         :param infos: Read only for ``TimeLimit.truncated``
         """
+        self._check_step(obs, next_obs, action, done, infos)
         first, end = self.pos * self.n_envs, (self.pos + 1) * self.n_envs
         self._leave_interrupted(obs)
         if self._open.any():
@@ -172,6 +180,23 @@ class EpisodeRing(DictReplayBuffer):
             self.pos = 0
         for env in np.flatnonzero(done).tolist():
             self._close(env, terminated=not infos[env].get("TimeLimit.truncated", False))
+
+    def _check_step(
+        self, obs: dict[str, np.ndarray], next_obs: dict[str, np.ndarray], action: np.ndarray, done: np.ndarray, infos: list
+    ) -> None:
+        """Raise an error before anything is written, so that a wrong step leaves the buffer as it was."""
+        try:
+            fits = action.size == self.n_envs * self.action_dim and len(done) == self.n_envs == len(infos)
+            for key, size in self._sizes.items():
+                fits &= obs[key].size == size == next_obs[key].size
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"A step needs arrays for every key of {list(self._shapes)}, but {error!r}.") from error
+        if not fits:
+            found = {key: (np.shape(obs[key]), np.shape(next_obs[key])) for key in self._shapes}
+            raise ValueError(
+                f"A step of {self.n_envs} environments needs the shapes {self._shapes} and {self.action_dim} actions for "
+                f"each, not {found} and {np.shape(action)}, with {len(done)} dones and {len(infos)} infos."
+            )
 
     def _leave_interrupted(self, obs: dict[str, np.ndarray]) -> None:
         """Close the episodes that do not go on with the given observations: the environment was reset in between."""
@@ -284,6 +309,7 @@ class EpisodeRing(DictReplayBuffer):
         """:param state: What pickle saved"""
         self.__dict__.update(state)
         # Pickles of 0.1.0 did not count: any number that gives the position and the size will do.
+        self._sizes = {key: self.n_envs * int(np.prod(shape)) for key, shape in self._shapes.items()}
         self.__dict__.setdefault("added", self.pos + (self.buffer_size if self.full else 0))
         missing = self.buffer_size * self.n_envs - len(self._rows)
 

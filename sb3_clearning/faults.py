@@ -1,9 +1,9 @@
 """What happens to a run when an environment fails: a clear error, and no process left behind."""
 
 import contextlib
-import multiprocessing
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -28,11 +28,14 @@ def clear_faults(model: "GoalAlgorithm") -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         model._while_learning = stack
         try:
-            yield
-        except (EOFError, ConnectionError) as error:
-            codes = end_processes(model.env)
-            if codes is None:  # it has nothing to do with processes
+            with _noticed_deaths(model.env):
+                yield
+        except (EOFError, OSError) as error:
+            codes = _codes_of_the_dead(model.env)
+            if not codes:  # it has nothing to do with processes
+                error.add_note(_last_checkpoint(model))
                 raise
+            end_processes(model.env)
             if model._rescue is not None:
                 model._rescue()
             raise EnvironmentDiedError(
@@ -44,6 +47,30 @@ def clear_faults(model: "GoalAlgorithm") -> Iterator[None]:
             raise
 
 
+@contextlib.contextmanager
+def _noticed_deaths(env: VecEnv | None) -> Iterator[None]:
+    """
+    Hang up on a process that has died. A process that was forked shares its end of the connection with those forked after it,
+    so that waiting for its answer would never end.
+    """
+    processes = _in_processes(env)
+    watchable = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
+    if processes is None or not watchable or signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:
+        yield
+        return
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        for process, remote in zip(processes.processes, processes.remotes, strict=True):
+            if process.exitcode is not None:
+                remote.close()
+
+    signal.signal(signal.SIGCHLD, hang_up)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def _last_checkpoint(model: "GoalAlgorithm") -> str:
     if model._last_checkpoint is None:
         return "No checkpoint was written: `callback=ResumableCheckpoint(folder)` does."
@@ -51,34 +78,42 @@ def _last_checkpoint(model: "GoalAlgorithm") -> str:
     return f"The last checkpoint is whole: go on with `{type(model).__name__}.resume({folder!r}, env)`."
 
 
-def end_processes(env: VecEnv | None) -> list[int | None] | None:
+def _in_processes(env: VecEnv | None) -> SubprocVecEnv | None:
+    """:return: The environments if they run in processes of their own, else None"""
+    while isinstance(env, VecEnvWrapper):
+        env = env.venv
+    return env if isinstance(env, SubprocVecEnv) else None
+
+
+def _codes_of_the_dead(env: VecEnv | None) -> list[int | None]:
+    """:return: The exit codes of the environments' processes, None for those that live; empty if all do"""
+    processes = _in_processes(env)
+    if processes is None or processes.closed:
+        return []
+    for _ in range(20):  # one that has hung up may be about to have its code
+        codes = [process.exitcode for process in processes.processes]
+        if codes != [None] * len(codes):
+            return codes
+        time.sleep(0.05)
+    return []
+
+
+def end_processes(env: VecEnv | None) -> None:
     """
     End the processes of environments, of which some may be dead or hang, so that closing them would wait for ever.
 
-    :param env: Vectorized environments
-    :return: The exit codes that the processes had before; None if they run in this process
+    :param env: Vectorized environments; those in this process are left alone
     """
-    while isinstance(env, VecEnvWrapper):
-        env = env.venv
-    if not isinstance(env, SubprocVecEnv):
-        return None
-    for process in env.processes:  # the dead one may be about to have its code
-        if not process.is_alive() or _ended(process):
-            break
-    codes = [process.exitcode for process in env.processes]
-    for process in env.processes:
+    processes = _in_processes(env)
+    if processes is None or processes.closed:
+        return
+    for process in processes.processes:
         process.kill()
-    for process in env.processes:
+    for process in processes.processes:
         process.join()
-    for remote in env.remotes:
+    for remote in processes.remotes:
         remote.close()
-    env.closed = True
-    return codes
-
-
-def _ended(process: multiprocessing.Process) -> bool:
-    process.join(0.2)
-    return not process.is_alive()
+    processes.closed = True
 
 
 class StepTimeout(VecEnvWrapper):

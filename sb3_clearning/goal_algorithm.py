@@ -16,6 +16,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
 from sb3_clearning.checkpoint import ResumedRun, after_going_on, before_going_on
+from sb3_clearning.checks import check_number
 from sb3_clearning.distances import DistanceTracker, goal_distance
 from sb3_clearning.faults import clear_faults
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
@@ -85,21 +86,21 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
 
     def _check_arguments(self) -> None:
         """Raise an error for arguments that cannot work, at construction or after loading."""
+        check_number("n_steps", self.n_steps, 1, whole=True)
         if self.n_steps > 1:
             raise ValueError(
                 f"`n_steps` must be 1, not {self.n_steps}: C-learning has no n-step returns. To use longer "
                 "trajectories, mix in "
                 "Monte Carlo goals with `lambda_` below 1."
             )
-        if not 0 <= self.gamma < 1:
-            raise ValueError(f"`gamma` must be at least 0 and below 1, not {self.gamma}.")
+        check_number("gamma", self.gamma, 0, 1, open_ends="high")
         if self.replay_buffer_class is None:
             self.replay_buffer_class = GoalReplayBuffer
-        if not issubclass(self.replay_buffer_class, GoalReplayBuffer):
+        if not (isinstance(self.replay_buffer_class, type) and issubclass(self.replay_buffer_class, GoalReplayBuffer)):
+            name = getattr(self.replay_buffer_class, "__name__", repr(self.replay_buffer_class))
             raise ValueError(
-                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not "
-                f"{self.replay_buffer_class.__name__}: goals "
-                "are relabelled without rewards. Leave the argument out."
+                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {name}: goals are relabelled "
+                "without rewards. Leave the argument out."
             )
         unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(self.replay_buffer_kwargs)
         if unknown:
@@ -110,10 +111,20 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
             )
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
-        if self.policy_delay < 1:
-            raise ValueError(f"`policy_delay` must be at least 1, not {self.policy_delay}.")
-        if self.batch_size < 2:
-            raise ValueError(f"`batch_size` must be at least 2 (a positive and a random goal), not {self.batch_size}.")
+        check_number("policy_delay", self.policy_delay, 1, whole=True)
+        check_number("batch_size", self.batch_size, 2, whole=True, hint=" (a positive and a random goal)")
+        check_number("buffer_size", self.buffer_size, 1, whole=True)
+        check_number("learning_starts", self.learning_starts, 0)
+        check_number("gradient_steps", self.gradient_steps, -1, whole=True)
+        check_number("tau", self.tau, 0, 1)
+        check_number("target_policy_noise", self.target_policy_noise, 0)
+        check_number("target_noise_clip", self.target_noise_clip, 0)
+        check_number("noise_std", self.noise_std, 0, open_ends="high")
+        check_number("stats_window_size", self._stats_window_size, 1, whole=True)
+        if not callable(self.learning_rate):
+            check_number("learning_rate", self.learning_rate, 0, open_ends="both")
+        if self.seed is not None:
+            check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
 
     def _setup_model(self) -> None:
         self._check_arguments()

@@ -77,6 +77,7 @@ def test_an_environment_that_raises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["raises", "exits", "is killed"])
 def test_an_environment_that_dies_in_a_process(how: str, tmp_path: Path) -> None:
+    # Forked, the connection of the dead stays open in its siblings.
     env = _processes("", how, "")
     pids = [process.pid for process in env.processes]
     with pytest.raises(
