@@ -72,7 +72,9 @@ class ResumableCheckpoint(BaseCallback):
         if not isinstance(folder, (str, Path)) or not str(folder):
             raise ValueError(f"`folder` must be a path, not {folder!r}.")
         for name, value in (("every", every), ("keep", keep)):
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or value != int(value) or value < 1:
+            # A float of a YAML file may be whole.
+            whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            if not whole or isinstance(value, bool) or value < 1:
                 raise ValueError(f"`{name}` must be a whole number of at least 1, not {value!r}.")
         self.folder, self.every, self.keep = Path(folder), int(every), int(keep)
         self._interrupts = Interrupts()

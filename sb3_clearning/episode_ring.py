@@ -189,7 +189,7 @@ class EpisodeRing(DictReplayBuffer):
             fits = action.size == self.n_envs * self.action_dim and len(done) == self.n_envs == len(infos)
             for key, size in self._sizes.items():
                 fits &= obs[key].size == size == next_obs[key].size
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"A step needs arrays for every key of {list(self._shapes)}, but {error!r}.") from error
         if not fits:
             found = {key: (np.shape(obs[key]), np.shape(next_obs[key])) for key in self._shapes}

@@ -171,7 +171,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.load_arrays", arrays(actions=np.ones((6, 2))), "outside of the environment's action space"),
     ("GoalReplayBuffer.load_arrays", arrays(actions={}), "`actions` is a dict"),
     ("GoalReplayBuffer.load_arrays", arrays(terminations=np.zeros(5)), "need the same length, above 0"),
-    ("GoalReplayBuffer.load_arrays", arrays(observations=np.zeros((6, 4))), r"has the shape \(6, 4\), but \(6, 3\) is needed"),
+    ("GoalReplayBuffer.load_arrays", arrays(observations=np.zeros((6, 4))), r"has the shape \(5, 4\), but \(5, 3\) is needed"),
     ("GoalReplayBuffer.load_arrays", arrays(observations={"state": SIX}), 'no key "observation"'),
     ("GoalReplayBuffer.load_arrays", arrays(observations=np.full((6, 3), NAN)), "NaN or inf in the key"),
     ("GoalReplayBuffer.load", lambda: filled().load("no such file"), "There is no file"),

@@ -28,7 +28,21 @@ Pendulum-v1:
         every: 100
 """
 
-TASK = ["train", "--algo", "clearning", "--env", "Pendulum-v1", "-conf", "own.yml", "--eval-freq", -1, "-f", "logs", "--seed", 3]
+TASK = [
+    "train",
+    "--algo",
+    "clearning",
+    "--env",
+    "Pendulum-v1",
+    "-conf",
+    "own.yml",
+    "--eval-freq",
+    -1,
+    "-f",
+    "logs",
+    "--seed",
+    3,
+]
 
 
 def test_the_same_command_goes_on_after_a_signal(run: Run, tmp_path: Path) -> None:
@@ -38,7 +52,9 @@ def test_the_same_command_goes_on_after_a_signal(run: Run, tmp_path: Path) -> No
     run("sb3_clearning.zoo", *TASK, cwd=tmp_path / "undisturbed")
 
     folder = tmp_path / "stopped"
-    process = subprocess.Popen(command("sb3_clearning.zoo", *TASK), cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command("sb3_clearning.zoo", *TASK), cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 300
     while len(list(folder.glob("checkpoints/checkpoint-*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
