@@ -1,6 +1,7 @@
 """A model as arrays and JSON: its arguments, spaces, weights and optimizers. Checkpoints and exports are made of it."""
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,7 @@ Model = TypeVar("Model", bound="GoalAlgorithm")
 _PACKAGES = ("sb3_clearning", "stable_baselines3", "torch", "numpy", "gymnasium")
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

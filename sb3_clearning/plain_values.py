@@ -167,7 +167,8 @@ def encode_space(space: spaces.Space) -> dict[str, Any]:
     if isinstance(space, spaces.MultiDiscrete):
         return {"MultiDiscrete": encode(space.nvec)}
     if isinstance(space, spaces.MultiBinary):
-        return {"MultiBinary": list(space.shape)}
+        # A size and a shape of one size are not equal to Gymnasium.
+        return {"MultiBinary": int(space.n) if isinstance(space.n, (int, np.integer)) else list(space.shape)}
     raise NotPlainError(f"The space {space} can not be saved: use Dict, Box, Discrete, MultiDiscrete and MultiBinary.")
 
 
@@ -186,8 +187,8 @@ def decode_space(value: Any) -> spaces.Space:
             return spaces.Discrete(n, start=start)
         case {"MultiDiscrete": sizes}:
             return spaces.MultiDiscrete(decode(sizes))
-        case {"MultiBinary": list(shape)}:
-            return spaces.MultiBinary(shape)
+        case {"MultiBinary": int(n) | list(n)}:
+            return spaces.MultiBinary(n)
     raise UnreadableFileError(f"{str(value)[:100]} is not a space that this version knows.")
 
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning, ResumableCheckpoint
 
-STEPS, EVERY = 130, 20
+STEPS, EVERY = 90, 20
 
 
 class Stopped(Exception):

@@ -140,8 +140,8 @@ HISTORY: dict[str, Any] = {
 QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]}
 
 
-@settings(max_examples=60, **QUICK)
-@given(n_steps=st.integers(1, 25), **HISTORY)
+@settings(max_examples=100, **QUICK)
+@given(n_steps=st.integers(1, 12), **HISTORY)
 def test_histories(tmp_path: Path, **history: Any) -> None:
     _history(tmp_path, **history)
 
