@@ -147,10 +147,10 @@ class CLearning(GoalAlgorithm):
         super()._check_arguments()
         if not isinstance(self.lambda_, (int, float)) or not 0 <= self.lambda_ <= 1:
             raise ValueError(f"`lambda_` must be within [0, 1] (1: TD, 0: Monte Carlo C-learning), not {self.lambda_!r}.")
-        if self.w_clip is not None and not self.w_clip > 0:
-            raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip}.")
-        if not 0 <= self.commanded_goal_fraction <= 1:
-            raise ValueError(f"`commanded_goal_fraction` must be within [0, 1], not {self.commanded_goal_fraction}.")
+        if self.w_clip is not None and not (isinstance(self.w_clip, (int, float)) and self.w_clip > 0):
+            raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip!r}.")
+        if not isinstance(self.commanded_goal_fraction, (int, float)) or not 0 <= self.commanded_goal_fraction <= 1:
+            raise ValueError(f"`commanded_goal_fraction` must be within [0, 1], not {self.commanded_goal_fraction!r}.")
         for name, allowed in (
             ("classifier_loss", tuple(ELEMENTWISE_LOSSES)),
             ("actor_loss", ("log_prob", "prob")),
