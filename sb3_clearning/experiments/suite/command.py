@@ -4,6 +4,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
+from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite import local
 from sb3_clearning.experiments.suite.config import SHIPPED, ConfigError, Run, Suite
 from sb3_clearning.experiments.suite.progress import Progress, status
@@ -32,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     what = made.add_mutually_exclusive_group()
     what.add_argument("--status", action="store_true", help="show what is there and what is missing")
+    what.add_argument("--report", action="store_true", help="write tables and pictures of what is in suite.csv, by matrix")
     what.add_argument("--list", action="store_true", help="show the tasks, methods and matrices of the configuration")
     what.add_argument("--run", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
     return made
@@ -58,6 +60,11 @@ def main(argv: list[str]) -> None:
     if options.status:
         print(status(runs, output, options.jobs))
         return
+    if options.report:
+        for matrix in options.matrix:
+            of_matrix = suite.runs([matrix], options.tasks, options.methods, options.seeds, options.steps)
+            print(report(matrix, of_matrix, suite, output))
+        return
     prepare(runs, output, options.redo)
     progress = Progress(runs, output, options.jobs)
     progress(set(), set())
@@ -70,6 +77,21 @@ def main(argv: list[str]) -> None:
         output.merge()
     print(f"The rows are in {output.table}")
     finish(missing, failed, output)
+
+
+def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
+    """
+    :param matrix: The matrix's name
+    :param runs: Its runs
+    :param suite: The configuration
+    :param output: The output folder, whose suite.csv is all that is read
+    :return: The report
+    """
+    from sb3_clearning.experiments.suite.report import write_report
+
+    if not output.table.exists():
+        raise ConfigError(f"There is no {output.table}: start the runs first, or give the folder with --output.")
+    return write_report(matrix, read_rows(output.table), runs, suite.with_reward(), output.folder)
 
 
 def run_here(folder: Path) -> None:
