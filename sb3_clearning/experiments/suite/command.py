@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 
 from sb3_clearning.experiments.rows import read_rows
-from sb3_clearning.experiments.suite import local
+from sb3_clearning.experiments.suite import cluster, local
 from sb3_clearning.experiments.suite.config import SHIPPED, ConfigError, Run, Suite
 from sb3_clearning.experiments.suite.progress import Progress, status
 from sb3_clearning.experiments.suite.run import RunIsTaken, end_with_parent, execute, read_description
@@ -26,6 +26,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds in the place of the matrix's own")
     made.add_argument("--steps", type=int, help="steps in the place of the tasks' own; more are added to finished runs")
     made.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time, each with one thread")
+    made.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run on this Ray cluster (auto, host:port); --output must be a folder that all nodes share",
+    )
     made.add_argument("--config", nargs="+", type=Path, default=[], metavar="FILE", help="YAML files of your own")
     made.add_argument("--output", type=Path, default=Path("results/suite"), help="folder of the runs and of suite.csv")
     made.add_argument(
@@ -70,7 +75,10 @@ def main(argv: list[str]) -> None:
     progress(set(), set())
     missing = [run for run in runs if output.state(run).done < run.steps]
     try:
-        failed = local.run_all(missing, output, options.jobs, progress)
+        if options.ray:
+            failed = cluster.run_all(missing, output, options.ray, progress)
+        else:
+            failed = local.run_all(missing, output, options.jobs, progress)
     except KeyboardInterrupt:
         raise SystemExit("Stopped. The same command goes on from the checkpoints.") from None
     finally:

@@ -49,16 +49,17 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
             if not estimates:
                 missing += [method] if scores.seeds(task, method) else []
                 continue
-            steps = list(estimates)
+            steps = [step / 1000 for step in estimates]
             panel.plot(steps, [one.value for one in estimates.values()], ".-", color=colors[method])
             low, high = [one.low for one in estimates.values()], [one.high for one in estimates.values()]
             panel.fill_between(steps, low, high, color=colors[method], alpha=0.2, linewidth=0)
-        panel.set(title=task, xlabel="environment steps")
+        last = max(steps for (name, _), steps in scores.steps.items() if name == task)
+        panel.set(title=task, xlabel="thousand environment steps", xlim=(0, 1.02 * last / 1000))
         panel.set_ylim(*((-0.05, 1.05) if measure == SUCCESS else (0, None)))
         _tidy(panel)
         if missing:
             text = "missing:\n" + "\n".join(missing)
-            panel.text(0.98, 0.5, text, transform=panel.transAxes, ha="right", va="center", fontsize=6, color="gray")
+            panel.text(0.02, 0.98, text, transform=panel.transAxes, ha="left", va="top", fontsize=6, color="gray")
     handles = [figure.axes[0].plot([], [], ".-", color=colors[method], label=method)[0] for method in scores.methods]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), frameon=False)
     figure.suptitle(f"{measure.name.capitalize()}, mean over seeds and 95% bootstrap interval (one seed: the line alone)")

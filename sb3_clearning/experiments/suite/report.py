@@ -122,7 +122,6 @@ def aggregates(scores: Scores, tasks: Sequence[str], path: Path) -> list[str]:
     :param path: The picture to write
     :return: The lines of the section on all tasks together
     """
-    # Ranking and IQM want "more is better" nowhere but in the probability: REMAINING is turned round there.
     means = {
         measure.name: {name: interquartile_mean(scores.matrix(tasks, name, measure)) for name in scores.methods}
         for measure in (SUCCESS, REMAINING)
@@ -139,7 +138,7 @@ def aggregates(scores: Scores, tasks: Sequence[str], path: Path) -> list[str]:
         if OURS in scores.methods and rivals
     }
     groups = {f"IQM of the {name}": found for name, found in means.items()}
-    groups |= {f"P({OURS} is better), by {name}": found for name, found in improvement.items()}
+    groups |= {f"P({OURS} better), {name}": found for name, found in improvement.items()}
     plot_estimates(groups, path)
     lines = [
         [
@@ -152,7 +151,7 @@ def aggregates(scores: Scores, tasks: Sequence[str], path: Path) -> list[str]:
     return [
         f"Interquartile means over {len(tasks)} tasks ({', '.join(tasks)}), on which every method has a finished run, and the "
         f"probability that a run of {OURS} is better than one of the other method on a random task; 95% stratified bootstrap "
-        "intervals.",
+        "intervals. The remaining distance is the final one divided by the initial one.",
         "",
         *markdown(["method", *groups], lines),
         "",

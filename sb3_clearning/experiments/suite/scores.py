@@ -36,7 +36,7 @@ class Measure(NamedTuple):
 SUCCESS = Measure("success rate", 1, "success")
 FINAL = Measure("final distance", -1, "final")
 #: Distances have a unit of their own on every task: only shares of the initial one can be put together.
-REMAINING = Measure("final distance / initial distance", -1, "final", relative=True)
+REMAINING = Measure("remaining distance", -1, "final", relative=True)
 
 
 class Scores:
