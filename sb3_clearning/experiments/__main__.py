@@ -6,6 +6,7 @@ import sys
 EXPERIMENTS = {
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "two minutes on FetchReach: a trained agent, its learning curve and its future density",
+    "locomotion_data": "trains an agent for each locomotion task and collects its experience",
 }
 
 
