@@ -102,6 +102,7 @@ class FutureStateEstimator(FuturePredictor):
         deterministic: bool = False,
         progress_bar: bool = False,
         action_space: spaces.Space | None = None,
+        random_goals: np.ndarray | None = None,
     ) -> SelfEstimator:
         """
         Learn anew from a dataset.
@@ -115,6 +116,9 @@ class FutureStateEstimator(FuturePredictor):
         :param deterministic: Whether an SB3 model acts without its randomness
         :param progress_bar: Whether to show a progress bar (needs tqdm)
         :param action_space: The actions' space if neither data nor policy knows it
+        :param random_goals: Draws ``(m, …)`` of another distribution p(g) to tell futures from than that of the visited goals. The
+            ratio is then one to this distribution, and it is where candidates come from. Any that covers the future will do:
+            an even one helps if the policy goes where the data has seldom been
         :return: Itself
         """
         if method not in self.methods:
@@ -124,8 +128,12 @@ class FutureStateEstimator(FuturePredictor):
         self._warn_about(experience, policy, settings)
         data = self._training_data(experience, policy, settings, deterministic)
         self._policy, self._deterministic = policy, deterministic
-        rng = np.random.default_rng(self.seed)
-        self._visited = data.goals[rng.permutation(len(data.goals))[:N_VISITED]]
+        if random_goals is not None:
+            data.random_goals = self._goals.encode(random_goals)
+            if len(data.random_goals) == 0:
+                raise ValueError("`random_goals` is empty: give draws of the distribution that futures are told from.")
+        drawn = data.goals if data.random_goals is None else data.random_goals
+        self._visited = drawn[np.random.default_rng(self.seed).permutation(len(drawn))[:N_VISITED]]
         self._classifiers = self._train(data, settings, progress_bar)
         return self
 

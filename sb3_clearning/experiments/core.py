@@ -5,8 +5,6 @@ The core's learning table: CLearning with its defaults on two tasks, five seeds 
 """
 
 import argparse
-import csv
-import importlib.metadata
 import json
 import statistics
 import subprocess
@@ -23,6 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_clearning import CLearning
 from sb3_clearning.distances import EpisodeDistances
 from sb3_clearning.experiments.evaluation import EVALUATION_SEED, evaluate_goals
+from sb3_clearning.experiments.rows import append_row, commit, read_rows, spread, versions
 
 
 class Task(NamedTuple):
@@ -49,29 +48,6 @@ EVALUATIONS = 5
 FIELDS = ["task", "seed", "step", "success", *EpisodeDistances._fields, "seconds", "arguments", "versions", "commit"]
 
 
-def versions() -> str:
-    """:return: The versions of the packages that decide a result"""
-    names = ("sb3_clearning", "torch", "stable_baselines3", "gymnasium", "gymnasium-robotics", "mujoco", "numpy")
-    found = []
-    for name in names:
-        try:
-            found.append(f"{name}={importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name}=?")
-    return " ".join(found)
-
-
-def commit() -> str:
-    """:return: The commit of the checkout, with ``+`` if it has changes, or "?" outside one"""
-    try:
-        where = Path(__file__).parent
-        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=where, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "."], cwd=where, capture_output=True, text=True, check=True)
-        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "?"
-
-
 class EvaluateAndRecord(BaseCallback):
     """
     Evaluates a few times over a run and appends a row to the table each time.
@@ -94,33 +70,8 @@ class EvaluateAndRecord(BaseCallback):
                 self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs), seed=self.evaluation_seed
             )
             row = {**self.constants, "step": self.num_timesteps, **{key: round(value, 5) for key, value in measured.items()}}
-            append_row(self.path, {**row, "seconds": round(time.time() - self.start, 1)})
+            append_row(self.path, FIELDS, {**row, "seconds": round(time.time() - self.start, 1)})
         return True
-
-
-def append_row(path: Path, row: dict[str, Any]) -> None:
-    """
-    :param path: A CSV file; it gets its header with the first row
-    :param row: The row to append
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """
-    :param path: A CSV file
-    :return: Its rows; none if it does not exist
-    """
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED) -> None:
@@ -181,16 +132,6 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
                 f"{statistics.mean(initial):.3f} |"
             )
     return lines
-
-
-def spread(values: list[float], digits: int) -> str:
-    """
-    :param values: The values of the seeds
-    :param digits: How many digits to show
-    :return: Their mean and standard deviation
-    """
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
 def write_table(rows: list[dict[str, str]], path: Path) -> None:

@@ -96,6 +96,7 @@ class TrainingData:
     :param next_actions: The policy's actions in the next states; None for Monte Carlo
     :param shift: ``(inputs,)``, subtracted from the networks' inputs
     :param scale: ``(inputs,)``, that they are divided by
+    :param random_goals: ``(m, goal_size)``, draws of the distribution that futures are told from; None: ``goals``
     """
 
     states: np.ndarray
@@ -107,6 +108,7 @@ class TrainingData:
     next_actions: ActionPool | None
     shift: np.ndarray
     scale: np.ndarray
+    random_goals: np.ndarray | None = None
 
 
 def standardisation(rows: np.ndarray, encoders: Sequence[Encoder]) -> tuple[np.ndarray, np.ndarray]:
@@ -150,6 +152,12 @@ class BatchedClassifiers(nn.Module):
         return self.layers((inputs - self.shift) / self.scale).squeeze(-1)
 
 
+def _take(tensor: th.Tensor, rows: np.ndarray) -> th.Tensor:
+    """:return: The given rows of a tensor; ``index_select`` is several times as fast as indexing with an array"""
+    index = th.from_numpy(rows.reshape(-1)).to(tensor.device)
+    return tensor.index_select(0, index).reshape(*rows.shape, *tensor.shape[1:])
+
+
 class _Stack:
     """
     The datasets of all classifiers under each other, and batches of them.
@@ -165,10 +173,8 @@ class _Stack:
         self, datasets: Sequence[TrainingData], n: int, settings: TrainingSettings, rng: np.random.Generator, device: th.device
     ):
         self.settings, self.rng = settings, rng
-        lengths = np.array([len(data.states) for data in datasets])
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        starts = np.concatenate([[0], np.cumsum([len(data.states) for data in datasets])[:-1]])
         chosen = np.arange(n) if len(datasets) == n else np.zeros(n, dtype=int)
-        self.lengths, self.starts = lengths[chosen][:, None], starts[chosen][:, None]
         self.last = np.concatenate([data.last + start for data, start in zip(datasets, starts, strict=True)])
         self.terminations = np.concatenate([data.terminations for data in datasets])
         self._find_usable(datasets, starts, chosen)
@@ -178,6 +184,12 @@ class _Stack:
 
         self.pairs = stack([np.concatenate([data.states, data.actions], axis=1) for data in datasets])
         self.goals = stack([data.goals for data in datasets])
+        choices = [data.goals if data.random_goals is None else data.random_goals for data in datasets]
+        lengths = np.array([len(goals) for goals in choices])
+        self.random_counts = lengths[chosen][:, None]
+        self.random_starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])[chosen][:, None]
+        own = any(data.random_goals is not None for data in datasets)
+        self.random_choices = stack(choices) if own else self.goals
         self.state_size = datasets[0].states.shape[1]
         if settings.bootstraps:
             self.next_states = stack([data.next_states for data in datasets])
@@ -212,20 +224,20 @@ class _Stack:
 
     def transitions(self) -> np.ndarray:
         """:return: Rows of transitions, ``(n, batch)``"""
-        uniform = self.rng.random((len(self.lengths), self.settings.batch_size))
+        uniform = self.rng.random((len(self.usable_counts), self.settings.batch_size))
         return self.usable[self.usable_starts + (uniform * self.usable_counts).astype(np.int64)]
 
-    def random_rows(self) -> np.ndarray:
-        """:return: Rows whose goals are draws of the marginal, ``(n, n_random * batch)``"""
-        uniform = self.rng.random((len(self.lengths), self.settings.n_random * self.settings.batch_size))
-        return self.starts + (uniform * self.lengths).astype(np.int64)
+    def random_goals(self) -> th.Tensor:
+        """:return: Draws of the marginal, ``(n, n_random * batch, goal_size)``"""
+        uniform = self.rng.random((len(self.random_counts), self.settings.n_random * self.settings.batch_size))
+        return _take(self.random_choices, self.random_starts + (uniform * self.random_counts).astype(np.int64))
 
     def future_goals(self, rows: np.ndarray) -> th.Tensor:
         """:return: Goals from the rest of the same episodes, ``(n, batch, goal_size)``"""
         settings = self.settings
-        return self.goals[
-            future_rows(rows, self.last, self.terminations, settings.gamma, settings.absorbing, self.rng.random(rows.shape))
-        ]
+        uniform = self.rng.random(rows.shape)
+        later = future_rows(rows, self.last, self.terminations, settings.gamma, settings.absorbing, uniform)
+        return _take(self.goals, later)
 
     def next_values(self, rows: np.ndarray, goals: th.Tensor, of: Callable[[th.Tensor], th.Tensor]) -> th.Tensor:
         """
@@ -236,22 +248,23 @@ class _Stack:
         :param of: A function from inputs ``(n, batch, inputs)`` to values ``(n, batch)``
         :return: ``(n, batch)``
         """
-        states = self.next_states[rows]
+        states = _take(self.next_states, rows)
         n, batch = rows.shape
         if not self.settings.average_next_actions:
-            uniform = self.rng.random((n, batch, 1))
-            drawn = (uniform >= self.cumulative[rows]).sum(axis=-1)
-            drawn = np.minimum(drawn, self.cumulative.shape[1] - 1)  # rounding may leave the last sum below 1
-            actions = self.next_actions[0 if self.one_pool else rows, drawn]
+            n_actions = self.cumulative.shape[1]
+            drawn = (self.rng.random((n, batch, 1)) >= self.cumulative.take(rows, axis=0)).sum(axis=-1)
+            drawn = np.minimum(drawn, n_actions - 1)  # rounding may leave the last sum below 1
+            place = drawn if self.one_pool else rows * n_actions + drawn
+            actions = _take(self.next_actions.flatten(0, 1), place)
             return of(th.cat([states, actions, goals], dim=-1))
         n_actions = self.next_actions.shape[1]
-        pool = self.next_actions[0].expand(n, batch, -1, -1) if self.one_pool else self.next_actions[rows]
+        pool = self.next_actions[0].expand(n, batch, -1, -1) if self.one_pool else _take(self.next_actions, rows)
 
         def each(tensor: th.Tensor) -> th.Tensor:
             return tensor[:, :, None].expand(-1, -1, n_actions, -1)
 
         inputs = th.cat([each(states), pool, each(goals)], dim=-1).reshape(n, batch * n_actions, -1)
-        return (of(inputs).reshape(n, batch, n_actions) * self.next_probabilities[rows]).sum(dim=-1)
+        return (of(inputs).reshape(n, batch, n_actions) * _take(self.next_probabilities, rows)).sum(dim=-1)
 
 
 def train_classifiers(
@@ -307,12 +320,12 @@ def _loss(stack: _Stack, settings: TrainingSettings, classifiers: BatchedClassif
     """:return: The loss of a new batch, summed over classifiers"""
     rows = stack.transitions()
     random_rows = np.tile(rows, (1, settings.n_random))
-    pairs, goals = stack.pairs[rows], {"random": stack.goals[stack.random_rows()]}
+    pairs, goals = _take(stack.pairs, rows), {"random": stack.random_goals()}
     if settings.bootstraps:
-        goals["next"] = stack.goals[rows]
+        goals["next"] = _take(stack.goals, rows)
     if settings.method in ("mc", "mixed"):
         goals["future"] = stack.future_goals(rows)
-    random_pairs = pairs.repeat(1, settings.n_random, 1)
+    random_pairs = pairs if settings.n_random == 1 else pairs.repeat(1, settings.n_random, 1)
     inputs = [th.cat([random_pairs if kind == "random" else pairs, goal], dim=-1) for kind, goal in goals.items()]
     parts = classifiers(th.cat(inputs, dim=1)).split([part.shape[1] for part in inputs], dim=1)
     logits = dict(zip(goals, parts, strict=True))
