@@ -32,10 +32,14 @@ class GridSeed(NamedTuple):
     next_observations: np.ndarray
     ends: np.ndarray
 
-    def marginal(self) -> np.ndarray:
-        """:return: ``(25,)``, how often each cell was entered, each count raised by one half so that none is zero"""
+    def marginal(self, even_goals: float = 0.0) -> np.ndarray:
+        """
+        :param even_goals: The share of random goals that are spread evenly over the world
+        :return: ``(25,)``, the distribution of random goals: how often each cell was entered (each count raised by one half so
+            that none is zero), mixed with an even one
+        """
         counts = np.bincount(cell_number(self.next_observations), minlength=N_CELLS) + 0.5
-        return counts / counts.sum()
+        return (1 - even_goals) * counts / counts.sum() + even_goals / N_CELLS
 
 
 def cell_number(observations: np.ndarray) -> np.ndarray:
@@ -78,10 +82,10 @@ def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES,
     return GridSeed(other if off_policy else collecting, flat(seen[:-1]), flat(actions), flat(seen[1:]), ends.reshape(-1))
 
 
-def training_data(seed: GridSeed, even_goals: bool = False) -> TrainingData:
+def training_data(seed: GridSeed, even_goals: float = 0.0) -> TrainingData:
     """
     :param seed: The experiment
-    :param even_goals: Whether random goals are spread evenly over the world instead of drawn from the visited ones
+    :param even_goals: The share of random goals that are spread evenly over the world; the others are visited ones
     :return: Its data for the networks, which see plain coordinates and a one-hot action
     """
     n = len(seed.actions)
@@ -89,11 +93,15 @@ def training_data(seed: GridSeed, even_goals: bool = False) -> TrainingData:
     pool = ActionPool(eye[None], seed.evaluated[cell_number(seed.next_observations)], np.ones(n, dtype=bool))
     last = np.flatnonzero(seed.ends)
     inputs = 2 + len(MOVES) + 2
-    # The visited goals' number of them: what differs is where they lie.
-    even = np.random.default_rng(n).uniform(-0.5, SIZE - 0.5, size=(n, 2)).astype(np.float32) if even_goals else None
+    random_goals = None
+    if even_goals > 0:
+        rng = np.random.default_rng(n)
+        even = rng.random(n) < even_goals
+        anywhere = rng.uniform(-0.5, SIZE - 0.5, size=(n, 2)).astype(np.float32)
+        random_goals = np.where(even[:, None], anywhere, seed.next_observations)
     return TrainingData(
         seed.observations, eye[seed.actions], seed.next_observations, seed.next_observations,
-        last[np.searchsorted(last, np.arange(n))], np.zeros(n, dtype=bool), pool, np.zeros(inputs), np.ones(inputs), even,
+        last[np.searchsorted(last, np.arange(n))], np.zeros(n, dtype=bool), pool, np.zeros(inputs), np.ones(inputs), random_goals,
     )  # fmt: skip
 
 
@@ -117,7 +125,7 @@ def fit_seeds(
     seeds: Sequence[GridSeed],
     settings: TrainingSettings,
     seed: int = 0,
-    even_goals: bool = False,
+    even_goals: float = 0.0,
     progress: Callable[[int, th.Tensor], None] | None = None,
 ) -> np.ndarray:
     """

@@ -33,7 +33,7 @@ def falling_rate(remaining: float) -> float:
 
 
 #: Larger and longer, with a learning rate that falls.
-LARGER = replace(PAPER, steps=4000, hidden=(128, 128), learning_rate=falling_rate)
+LARGER = replace(PAPER, steps=3000, hidden=(64, 64), learning_rate=falling_rate)
 #: TD with less variance: w averaged over the next action instead of taken at one draw.
 AVERAGED = {"average_next_actions": True}
 UNCLIPPED = {"w_clip": float("inf")}
@@ -49,11 +49,13 @@ class Setting:
     :param name: The method's name in the table
     :param off_policy: Whether another policy than the collecting one is evaluated
     :param training: How the networks are trained; None: nothing is learned, the prediction is uniform
+    :param even_goals: The share of random goals that are spread evenly over the world instead of drawn from the visited ones
     """
 
     name: str
     off_policy: bool
     training: TrainingSettings | None
+    even_goals: float = 0.0
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -84,19 +86,25 @@ def settings(quick: bool) -> list[Setting]:
                 "Q, λ 0.95, larger": replace(LARGER, method="q", lambda_=0.95),
             }
         result += [Setting(name, off_policy, training) for name, training in methods.items()]
+        even = {"MC, even goals": (1.0, methods["MC"]), "TD, even goals": (1.0, methods["TD"])}
+        if not quick:
+            even["TD, half even goals"] = (0.5, methods["TD"])
+            even["TD, larger, even goals"] = (1.0, methods["TD, larger"])
+        result += [Setting(name, off_policy, training, share) for name, (share, training) in even.items()]
     return result
 
 
-def log_densities(logits: np.ndarray, seed: GridSeed, method: str, reading: str) -> np.ndarray:
+def log_densities(logits: np.ndarray, seed: GridSeed, method: str, reading: str, even_goals: float) -> np.ndarray:
     """
     :param logits: ``(25, 4, 25)``
     :param seed: The experiment
     :param method: "q" if Q is their logistic function, else the logits are those of a classifier
-    :param reading: "ratio": times the marginal; "density": as it is
+    :param reading: "ratio": times the distribution of random goals; "density": as it is
+    :param even_goals: The share of random goals that were spread evenly
     :return: Log densities, ``(25, 4, 25)``
     """
     values = log_sigmoid(logits) if method == "q" else logits
-    return values + np.log(seed.marginal()) if reading == "ratio" else values
+    return values + np.log(seed.marginal(even_goals)) if reading == "ratio" else values
 
 
 def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
@@ -114,11 +122,12 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
             found = errors(np.log(np.full((25, 4, 25), 1 / 25)), true_future(seed, gamma))
             yield {**base, "reading": "density", "gamma": gamma, "seed": number, **_rounded(found._asdict())}
         return
-    logits = fit_seeds(experiments, training)
+    logits = fit_seeds(experiments, training, even_goals=setting.even_goals)
     columns = {"gamma": gamma, "hidden": "x".join(map(str, training.hidden)), "steps": training.steps}
     for reading in setting.readings:
         for number, seed in enumerate(experiments):
-            found = errors(log_densities(logits[number], seed, training.method, reading), true_future(seed, gamma))
+            density = log_densities(logits[number], seed, training.method, reading, setting.even_goals)
+            found = errors(density, true_future(seed, gamma))
             ratio = training.lambda_ if training.method == "q" else ""
             yield {**base, **columns, "reading": reading, "lambda": ratio, "seed": number, **_rounded(found._asdict())}
 
@@ -171,7 +180,8 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         "Made by `python -m sb3_clearning.experiments gridworld`. KL divergence from the exact to the predicted future, mean over "
         "states and actions; mean ± standard deviation over seeds. The difference to TD is paired over seeds, with a 95% "
         "t-interval. *Sum*: the prediction's sum over cells before it is normalised. Q-learning under two readings: Q times "
-        "the marginal (*ratio*, what its fixed point is), and Q itself (*density*).",
+        "the marginal (*ratio*, what its fixed point is), and Q itself (*density*). *Even goals*: random goals are spread evenly over the "
+        "world, not drawn from the data, which any TD classifier allows. *Larger*: 64 x 64 units, 3000 batches, falling rate.",
     ]
     for setting in ("on-policy", "off-policy"):
         lines += ["", f"## {setting.capitalize()}", "", "| method | reading | seeds | KL | KL - KL(TD) | sum |", "|---|---|---|---|---|---|"]
