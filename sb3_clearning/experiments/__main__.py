@@ -7,6 +7,8 @@ EXPERIMENTS = {
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "two minutes on FetchReach: a trained agent, its learning curve and its future density",
     "locomotion_data": "trains an agent for each locomotion task and collects its experience",
+    "relabel_ratio": "hypothesis 2: Q-learning's error against the relabelling ratio, for several gammas",
+    "analytic_q": "the appendix's two examples in closed form, against tabular Q-learning",
     "normalization": "hypothesis 1: predictions sum to one for C-learning, not for Q-learning",
     "gridworld": "predictions of C-learning and Q-learning against the exact future, on- and off-policy",
 }
