@@ -184,7 +184,10 @@ class CLearning(GoalAlgorithm):
 
     @property
     def future(self) -> PolicyFuture:
-        """:return: Answers to questions about the future of this policy, with the goal that is asked about as the commanded one"""
+        """
+        :return: Answers to questions about the future of this policy, with the goal that is asked about as the commanded
+            one
+        """
         return PolicyFuture(self)
 
     def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:

@@ -12,7 +12,13 @@ from sb3_clearning.future.encoding import Encoder, Values, space_of
 from sb3_clearning.future.experience import Experience, experience_from
 from sb3_clearning.future.next_actions import ActionPool, check_policy, following_actions, policy_actions
 from sb3_clearning.future.queries import FuturePredictor
-from sb3_clearning.future.training import BatchedClassifiers, TrainingData, TrainingSettings, standardisation, train_classifiers
+from sb3_clearning.future.training import (
+    BatchedClassifiers,
+    TrainingData,
+    TrainingSettings,
+    standardisation,
+    train_classifiers,
+)
 from sb3_clearning.offline import Crop, crop_observation
 
 SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
@@ -26,8 +32,8 @@ CHUNK = 65_536
 def achieved_goals(observations: Values, crop: Crop) -> np.ndarray:
     """
     :param observations: ``(n, …)``, or a dict of such
-    :param crop: Which part of the observation (of a dict's ``observation``) is the goal. None: a dict's ``achieved_goal`` if it
-        has one, else the whole observation
+    :param crop: Which part of the observation (of a dict's ``observation``) is the goal. None: a dict's ``achieved_goal`` if
+        it has one, else the whole observation
     :return: The goals that the observations achieve, ``(n, …)``
     """
     if not isinstance(observations, np.ndarray):
@@ -59,7 +65,8 @@ class FutureStateEstimator(FuturePredictor):
     :param seed: The seed of weights and batches
     :param device: PyTorch device
     :param settings: See :class:`sb3_clearning.future.training.TrainingSettings`: ``hidden``, ``learning_rate``,
-        ``batch_size``, ``lambda_``, ``w_clip``, ``tau``, ``average_next_actions``, ``n_random``, ``absorbing``, ``weight_decay``
+        ``batch_size``, ``lambda_``, ``w_clip``, ``tau``, ``average_next_actions``, ``n_random``, ``absorbing``,
+        ``weight_decay``
     """
 
     #: What `fit` takes as a method.
@@ -109,14 +116,15 @@ class FutureStateEstimator(FuturePredictor):
 
         :param dataset: A mapping of arrays (``observations``, ``actions``, ``terminations``, ``truncations``, if known
             ``next_observations``), a Minari dataset or its name, an SB3 replay buffer, or a :class:`GoalReplayBuffer`
-        :param policy: Whose future: an SB3 model; a callable from observations ``(n, …)`` to actions, or to the probabilities of
-            discrete ones; a table ``(n_states, n_actions)``; None: that of the data
+        :param policy: Whose future: an SB3 model; a callable from observations ``(n, …)`` to actions, or to the probabilities
+            of discrete ones; a table ``(n_states, n_actions)``; None: that of the data
         :param method: "mc" (the data's own policy only), "td", or "mixed"
         :param steps: Number of batches
         :param deterministic: Whether an SB3 model acts without its randomness
         :param progress_bar: Whether to show a progress bar (needs tqdm)
         :param action_space: The actions' space if neither data nor policy knows it
-        :param random_goals: Draws ``(m, …)`` of another distribution p(g) to tell futures from than that of the visited goals. The
+        :param random_goals: Draws ``(m, …)`` of another distribution p(g) to tell futures from than that of the visited
+            goals. The
             ratio is then one to this distribution, and it is where candidates come from. Any that covers the future will do:
             an even one helps if the policy goes where the data has seldom been
         :return: Itself
@@ -164,7 +172,8 @@ class FutureStateEstimator(FuturePredictor):
             horizon = 1 / (1 - settings.gamma)
             if longest < horizon:
                 warnings.warn(
-                    f"The longest episode has {longest} steps, less than the horizon 1 / (1 - gamma) = {horizon:.0f}: Monte Carlo "
+                    f"The longest episode has {longest} steps, less than the horizon 1 / (1 - gamma) = {horizon:.0f}: "
+                    f"Monte Carlo "
                     'does not see what comes after an episode. Use method="td", longer episodes or a smaller gamma.',
                     stacklevel=3,
                 )
@@ -190,7 +199,9 @@ class FutureStateEstimator(FuturePredictor):
                 experience.next_observations, policy, deterministic
             )  # fmt: skip
         next_states = self._states.encode(experience.next_observations)
-        return TrainingData(states, actions, next_states, goals, experience.last(), experience.terminations, pool, shift, scale)
+        return TrainingData(
+            states, actions, next_states, goals, experience.last(), experience.terminations, pool, shift, scale
+        )
 
     def _pool(self, observations: Values, policy: Any, deterministic: bool) -> ActionPool:
         return policy_actions(policy, observations, self._states, self._actions, self.policy_samples, deterministic)

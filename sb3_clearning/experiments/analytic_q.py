@@ -149,7 +149,15 @@ def measure(setting: tuple[int, int, float, float], seeds: int, steps: int) -> I
             else:
                 value = q[int(quantity[1]) - 1, int(quantity[2]) - 1]
             numbers = {key: round(number, 5) for key, number in {**values._asdict(), "learned": float(value)}.items()}
-            yield {"example": example, "quantity": quantity, "n": n, "lambda": lambda_, "gamma": gamma, "seed": seed, **numbers}
+            yield {
+                "example": example,
+                "quantity": quantity,
+                "n": n,
+                "lambda": lambda_,
+                "gamma": gamma,
+                "seed": seed,
+                **numbers,
+            }
 
 
 def is_done(setting: tuple[int, int, float, float], rows: list[dict[str, str]], seeds: int) -> bool:
@@ -189,8 +197,10 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
     lines = [
         "# Q-learning with hindsight relabelling in closed form",
         "",
-        "Made by `python -m sb3_clearning.experiments analytic_q`. *Printed*: the paper's formula. *Corrected*: the solution of the "
-        "paper's equation. *Fixed point*: with the cases' probabilities divided by their sum. *Learned*: tabular Q-learning, mean ± "
+        "Made by `python -m sb3_clearning.experiments analytic_q`. *Printed*: the paper's formula. *Corrected*: the "
+        "solution of the "
+        "paper's equation. *Fixed point*: with the cases' probabilities divided by their sum. *Learned*: tabular "
+        "Q-learning, mean ± "
         "standard deviation over seeds. *Truth*: the probability that the future has.",
         "",
         "| example | quantity | n | λ | γ | printed | corrected | fixed point | learned | truth |",

@@ -1,4 +1,7 @@
-"""The continuous gridworld for the prediction experiments: policies, data, predictions and their errors, many seeds at once."""
+"""
+The continuous gridworld for the prediction experiments: policies, data, predictions and their errors, many seeds at
+once.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -101,7 +104,8 @@ def training_data(seed: GridSeed, even_goals: float = 0.0) -> TrainingData:
         random_goals = np.where(even[:, None], anywhere, seed.next_observations)
     return TrainingData(
         seed.observations, eye[seed.actions], seed.next_observations, seed.next_observations,
-        last[np.searchsorted(last, np.arange(n))], np.zeros(n, dtype=bool), pool, np.zeros(inputs), np.ones(inputs), random_goals,
+        last[np.searchsorted(last, np.arange(n))], np.zeros(n, dtype=bool), pool, np.zeros(inputs), np.ones(inputs),
+        random_goals,
     )  # fmt: skip
 
 

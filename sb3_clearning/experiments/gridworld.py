@@ -177,14 +177,22 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
     lines = [
         "# Predicting the future of the continuous gridworld",
         "",
-        "Made by `python -m sb3_clearning.experiments gridworld`. KL divergence from the exact to the predicted future, mean over "
+        "Made by `python -m sb3_clearning.experiments gridworld`. KL divergence from the exact to the predicted future, "
+        "mean over "
         "states and actions; mean ± standard deviation over seeds. The difference to TD is paired over seeds, with a 95% "
         "t-interval. *Sum*: the prediction's sum over cells before it is normalised. Q-learning under two readings: Q times "
-        "the marginal (*ratio*, what its fixed point is), and Q itself (*density*). *Even goals*: random goals are spread evenly over the "
+        "the marginal (*ratio*, what its fixed point is), and Q itself (*density*). *Even goals*: random goals are spread "
+        "evenly over the "
         "world, not drawn from the data, which any TD classifier allows. *Larger*: 64 x 64 units, 3000 batches, falling rate.",
     ]
     for setting in ("on-policy", "off-policy"):
-        lines += ["", f"## {setting.capitalize()}", "", "| method | reading | seeds | KL | KL - KL(TD) | sum |", "|---|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {setting.capitalize()}",
+            "",
+            "| method | reading | seeds | KL | KL - KL(TD) | sum |",
+            "|---|---|---|---|---|---|",
+        ]
         reference = by_seed(rows, setting, "TD", "ratio")
         for method, reading in variants(rows):
             kl, total = (by_seed(rows, setting, method, reading, column) for column in ("kl", "total"))
@@ -217,7 +225,9 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
         labels = [method + (f" ({reading})" if method.startswith("Q") else "") for (method, reading), _ in found]
         axes.set_xticks(range(len(found)), labels, rotation=90, fontsize=8)
         axes.set(title=setting.capitalize(), ylabel="KL divergence to the exact future")
-    figure.suptitle("Continuous gridworld, γ = 0.9: C-learning (orange), Q-learning read as a ratio (blue) or a density (cyan)")
+    figure.suptitle(
+        "Continuous gridworld, γ = 0.9: C-learning (orange), Q-learning read as a ratio (blue) or a density (cyan)"
+    )
     figure.savefig(path, dpi=130)
 
 

@@ -57,7 +57,9 @@ def train_agent(task: Locomotion, steps: int, seed: int) -> SAC:
     :return: A trained agent that does not see the global position
     """
     env = gym.make(task.env_id, **task.env_kwargs)
-    model = SAC("MlpPolicy", env, learning_starts=min(5000, steps // 2), train_freq=2, gradient_steps=1, seed=seed, device="cpu")
+    model = SAC(
+        "MlpPolicy", env, learning_starts=min(5000, steps // 2), train_freq=2, gradient_steps=1, seed=seed, device="cpu"
+    )
     return model.learn(steps, progress_bar=True)
 
 
@@ -105,7 +107,8 @@ def describe(data: dict[str, np.ndarray]) -> str:
     """
     episodes = max(int((data["terminations"] | data["truncations"]).sum()), 1)
     n = len(data["actions"])
-    return f"{n} transitions, {episodes} episodes, mean length {n / episodes:.0f}, mean return {data['rewards'].sum() / episodes:.0f}"
+    mean_return = data["rewards"].sum() / episodes
+    return f"{n} transitions, {episodes} episodes, mean length {n / episodes:.0f}, mean return {mean_return:.0f}"
 
 
 def main(argv: list[str]) -> None:

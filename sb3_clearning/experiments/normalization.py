@@ -1,6 +1,6 @@
 """
-Hypothesis 1: do predictions sum to one? C-learning's should, Q-learning's are expected to be too small, the more so for a large
-share lambda of random goals (the paper's figure "normalization": on-policy data, hidden layer of 256).
+Hypothesis 1: do predictions sum to one? C-learning's should, Q-learning's are expected to be too small, the more so for a
+large share lambda of random goals (the paper's figure "normalization": on-policy data, hidden layer of 256).
 
 ``python -m sb3_clearning.experiments normalization`` writes results/normalization.csv, .md and .png.
 """
@@ -45,8 +45,10 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
     lines = [
         "# Do predictions sum to one?",
         "",
-        "Made by `python -m sb3_clearning.experiments normalization`. The sum over cells of the predicted density, mean over states "
-        "and actions; mean ± standard deviation over seeds, smallest and largest seed. On-policy, gamma 0.9, hidden layer of 256.",
+        "Made by `python -m sb3_clearning.experiments normalization`. The sum over cells of the predicted density, mean "
+        "over states "
+        "and actions; mean ± standard deviation over seeds, smallest and largest seed. On-policy, gamma 0.9, hidden layer "
+        "of 256.",
         "",
         "| method | reading | seeds | sum over cells | smallest | largest | KL |",
         "|---|---|---|---|---|---|---|",
@@ -55,7 +57,8 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         totals = list(by_seed(rows, "on-policy", method, reading, "total").values())
         kl = list(by_seed(rows, "on-policy", method, reading).values())
         lines.append(
-            f"| {method} | {reading if method.startswith('Q') else ''} | {len(totals)} | {spread(totals, 3)} | {min(totals):.3f} | "
+            f"| {method} | {reading if method.startswith('Q') else ''} | {len(totals)} | {spread(totals, 3)} | "
+            f"{min(totals):.3f} | "
             f"{max(totals):.3f} | {spread(kl, 3)} |"
         )
     lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
@@ -83,7 +86,12 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
                 axes.axhline(totals.mean(), linestyle="--", color=colour, label=f"{method} C-learning")
         axes.axhline(1.0, color="black", linewidth=0.8)
         title = "Q times the marginal" if reading == "ratio" else "Q itself"
-        axes.set(title=title, xlabel="relabelling ratio λ", ylabel="sum over cells", yscale="linear" if reading == "ratio" else "log")
+        axes.set(
+            title=title,
+            xlabel="relabelling ratio λ",
+            ylabel="sum over cells",
+            yscale="linear" if reading == "ratio" else "log",
+        )
         axes.legend(frameon=False)
     figure.suptitle("Does the predicted future sum to one? (gridworld, on-policy, γ = 0.9)")
     figure.savefig(path, dpi=130)

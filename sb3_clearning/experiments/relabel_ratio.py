@@ -1,6 +1,6 @@
 """
-Hypothesis 2: is lambda = (1 + gamma) / 2 the best relabelling ratio for Q-learning? KL against lambda for several gammas, under
-both readings of Q, with C-learning's lines (the paper's figures "prior" and "prior-full"; on-policy).
+Hypothesis 2: is lambda = (1 + gamma) / 2 the best relabelling ratio for Q-learning? KL against lambda for several gammas,
+under both readings of Q, with C-learning's lines (the paper's figures "prior" and "prior-full"; on-policy).
 
 ``python -m sb3_clearning.experiments relabel_ratio`` writes results/relabel_ratio.csv, .md and .png.
 """
@@ -138,10 +138,12 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
     lines = [
         "# The relabelling ratio of Q-learning",
         "",
-        "Made by `python -m sb3_clearning.experiments relabel_ratio`. The λ with the least mean KL over seeds, against the hypothesis "
+        "Made by `python -m sb3_clearning.experiments relabel_ratio`. The λ with the least mean KL over seeds, against "
+        "the hypothesis "
         "(1 + γ) / 2; KL mean ± standard deviation over seeds.",
         "",
-        "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | KL of TD | KL of MC |",
+        "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | KL of TD | "
+        "KL of MC |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for gamma in gammas_of(rows):

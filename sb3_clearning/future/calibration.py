@@ -33,7 +33,9 @@ def reliability(predicted: np.ndarray, happened: np.ndarray, n_bins: int = 10) -
     """
     predicted, happened = np.asarray(predicted, dtype=np.float64).ravel(), np.asarray(happened, dtype=np.float64).ravel()
     if predicted.shape != happened.shape or len(predicted) == 0:
-        raise ValueError(f"Predictions and outcomes need the same length, above 0, not {predicted.shape} and {happened.shape}.")
+        raise ValueError(
+            f"Predictions and outcomes need the same length, above 0, not {predicted.shape} and {happened.shape}."
+        )
     if predicted.min() < -1e-9 or predicted.max() > 1 + 1e-9:
         raise ValueError(f"Probabilities lie within [0, 1], but these range from {predicted.min()} to {predicted.max()}.")
     bins = np.clip((predicted * n_bins).astype(int), 0, n_bins - 1)

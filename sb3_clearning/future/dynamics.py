@@ -1,5 +1,6 @@
 """OneStepModel: the paper's other comparison method, a model of the next state that is unrolled."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sb3_clearning.density import achieved_goals
 from sb3_clearning.future.encoding import Encoder, Values, space_of
 from sb3_clearning.future.experience import experience_from, n_rows
 from sb3_clearning.future.next_actions import check_policy, policy_actions
-from sb3_clearning.future.queries import FuturePredictor
+from sb3_clearning.future.queries import Estimate, FuturePredictor
 from sb3_clearning.future.training import standardisation
 from sb3_clearning.offline import Crop
 
@@ -20,12 +21,14 @@ from sb3_clearning.offline import Crop
 class OneStepModel(FuturePredictor):
     r"""
     Learns the next state from state and action by least squares, and unrolls it: the future is the average over the steps with
-    the weights :math:`(1 - \gamma) \gamma^{\Delta - 1}`. Without a policy the network predicts the data's following action too.
+    the weights :math:`(1 - \gamma) \gamma^{\Delta - 1}`. Without a policy the network predicts the data's following action
+    too.
 
     The density is the mixture of Gaussians around the predicted states, with the residuals' deviation.
 
     :param gamma: The discount factor
-    :param crop: Which part of the observation is asked about, see :class:`FutureStateEstimator`; for densities indices or a slice
+    :param crop: Which part of the observation is asked about, see :class:`FutureStateEstimator`; for densities indices or a
+        slice
     :param horizon: Number of steps to unroll; what lies beyond is left out. The paper: 100
     :param n_rollouts: Rollouts to average over, if the policy is random
     :param noise: Whether a rollout adds the residuals' noise to each state
@@ -86,7 +89,9 @@ class OneStepModel(FuturePredictor):
         following = np.minimum(np.arange(len(actions)) + 1, len(actions) - 1)
         known = ~experience.ends & (following > np.arange(len(actions)))
         if policy is None and not known.any():
-            raise ValueError("No two transitions of the data follow each other, so its own policy cannot be learned: pass `policy`.")
+            raise ValueError(
+                "No two transitions of the data follow each other, so its own policy cannot be learned: pass `policy`."
+            )
         next_actions, weights = th.as_tensor(actions[following]), th.as_tensor(known.astype(np.float32))
         with th.random.fork_rng(devices=[]):
             th.manual_seed(int(rng.integers(2**31)))
@@ -109,7 +114,7 @@ class OneStepModel(FuturePredictor):
     def _make_network(self, n_inputs: int) -> nn.Sequential:
         sizes = (n_inputs, *self.hidden)
         layers: list[nn.Module] = []
-        for size, next_size in zip(sizes, sizes[1:], strict=False):
+        for size, next_size in pairwise(sizes):
             layers += [nn.Linear(size, next_size), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(sizes[-1], self._states.size + self._actions.size))
 
@@ -153,8 +158,8 @@ class OneStepModel(FuturePredictor):
         """
         :param observations: ``(n, …)``
         :param actions: ``(n, …)``, a single one for all, or None for the policy's own
-        :return: Predicted states ``(n, n_rollouts * horizon, state_size)`` and their weights ``(n_rollouts * horizon,)``, which
-            add up to 1
+        :return: Predicted states ``(n, n_rollouts * horizon, state_size)`` and their weights ``(n_rollouts * horizon,)``,
+            which add up to 1
         """
         self._check_ready()
         rows, encoded = self._state_and_action(observations, actions)
@@ -231,9 +236,7 @@ class OneStepModel(FuturePredictor):
         mean = self._goals.mean(np.einsum("ntg,t->ng", goals, weights))
         return mean[0] if single else mean
 
-    def _average_of(self, observations: Values, actions: np.ndarray | None, function: Any) -> Any:
-        from sb3_clearning.future.queries import Estimate
-
+    def _average_of(self, observations: Values, actions: np.ndarray | None, function: Any) -> Estimate:
         goals, weights, single = self._future_goals(observations, actions)
         n, steps, _ = goals.shape
         values = np.asarray(function(self._goals.decode(goals.reshape(n * steps, -1))), dtype=np.float64).reshape(n, steps)

@@ -21,7 +21,9 @@ def space_of(values: Values) -> spaces.Space:
     values = np.asarray(values)
     if np.issubdtype(values.dtype, np.integer) and values.ndim == 1:
         if values.size and values.min() < 0:
-            raise ValueError(f"Whole numbers stand for the values 0, 1, … of a Discrete space, but {values.min()} is among them.")
+            raise ValueError(
+                f"Whole numbers stand for the values 0, 1, … of a Discrete space, but {values.min()} is among them."
+            )
         return spaces.Discrete(int(values.max()) + 1 if values.size else 1)
     if values.dtype == np.uint8:
         return spaces.Box(0, 255, values.shape[1:], np.uint8)

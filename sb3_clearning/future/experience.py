@@ -202,8 +202,8 @@ def _from_goal_buffer(buffer: EpisodeRing) -> Experience:
     actions = unscaled(found.actions, buffer.action_space)
     ends = found.terminations | found.truncations
     return Experience(
-        found.observations, actions, found.next_observations, found.terminations, ends, buffer.observation_space, buffer.action_space
-    )  # fmt: skip
+        found.observations, actions, found.next_observations, found.terminations, ends, buffer.observation_space,
+    buffer.action_space )  # fmt: skip
 
 
 def _from_sb3_buffer(buffer: ReplayBuffer) -> Experience:

@@ -38,7 +38,13 @@ class TableMarginal:
     :param volume: How much of the goal space each kind takes, ``(n,)``; None: 1
     """
 
-    def __init__(self, goals: np.ndarray, n: int, kind_of: Callable[[np.ndarray], np.ndarray] | None = None, volume: np.ndarray | None = None):
+    def __init__(
+        self,
+        goals: np.ndarray,
+        n: int,
+        kind_of: Callable[[np.ndarray], np.ndarray] | None = None,
+        volume: np.ndarray | None = None,
+    ):
         self.kind_of = kind_of if kind_of is not None else (lambda values: np.asarray(values, dtype=np.int64))
         counts = np.bincount(self.kind_of(goals), minlength=n).astype(np.float64) + 0.5
         volume = np.ones(n) if volume is None else np.asarray(volume, dtype=np.float64)
@@ -78,6 +84,8 @@ class KernelMarginal:
         """
         points = th.as_tensor(np.asarray(goals, dtype=np.float64).reshape(len(goals), -1) / self._width)
         parts = [
-            th.logsumexp(-0.5 * th.cdist(part, self._centres).square(), dim=1) for part in points.split(self._chunk) if len(part)
+            th.logsumexp(-0.5 * th.cdist(part, self._centres).square(), dim=1)
+            for part in points.split(self._chunk)
+            if len(part)
         ]
         return th.cat(parts).numpy() + self._log_norm if parts else np.zeros(0)

@@ -55,7 +55,8 @@ def checked_table(table: np.ndarray) -> np.ndarray:
     table = np.asarray(table, dtype=np.float64)
     if table.ndim != 2 or (table < 0).any() or not np.allclose(table.sum(axis=1), 1.0, atol=1e-4):
         raise ValueError(
-            f"A table as a policy has the shape (n_states, n_actions) and rows of probabilities that add up to 1; got the shape "
+            f"A table as a policy has the shape (n_states, n_actions) and rows of probabilities that add up to 1; got the "
+            f"shape "
             f"{table.shape}."
         )
     return table
@@ -132,7 +133,9 @@ def policy_actions(
         answer = np.concatenate(answers)
         if actions.discrete and answer.ndim == 2:  # probabilities: nothing to sample
             if answer.shape != (n, actions.size):
-                raise ValueError(f"The policy returned probabilities of the shape {answer.shape}; {(n, actions.size)} is needed.")
+                raise ValueError(
+                    f"The policy returned probabilities of the shape {answer.shape}; {(n, actions.size)} is needed."
+                )
             return ActionPool(np.eye(actions.size, dtype=np.float32)[None], checked_table(answer), known)
         if sample == 0 and answer.shape != (n, *(actions.space.shape or ())):
             raise ValueError(

@@ -152,7 +152,8 @@ class FuturePredictor(ABC):
         candidates: np.ndarray | None = None,
     ) -> Estimate:
         r"""
-        :math:`E_{p_+}[r(g)]`; divided by :math:`1 - \gamma` it is the value :math:`Q^\pi(s, a)` of a reward for the states that
+        :math:`E_{p_+}[r(g)]`; divided by :math:`1 - \gamma` it is the value :math:`Q^\pi(s, a)` of a reward for the states
+            that
         are entered.
 
         :param observations: ``(n, …)``, or a single one
@@ -167,7 +168,7 @@ class FuturePredictor(ABC):
 
     # -- how it is answered --------------------------------------------------------------------------------------------
 
-    def _check_ready(self) -> None:
+    def _check_ready(self) -> None:  # noqa: B027 (most predictors are ready from the start)
         """Raise an error if there is nothing to answer from."""
 
     def _state_and_action(self, observations: Values, actions: np.ndarray | None) -> tuple[Values, np.ndarray | None]:

@@ -26,7 +26,9 @@ def as_triples(experience: Experience) -> list[tuple[float, float, bool, bool]]:
         observations, following = observations["observation"], following["observation"]  # type: ignore[index]
     return [
         (float(row[0]), float(next_row[0]), bool(terminated), bool(end))
-        for row, next_row, terminated, end in zip(observations, following, experience.terminations, experience.ends, strict=True)
+        for row, next_row, terminated, end in zip(
+            observations, following, experience.terminations, experience.ends, strict=True
+        )
     ]
 
 
@@ -38,7 +40,13 @@ def test_arrays_without_next_observations_leave_out_what_is_not_known() -> None:
         "terminals": np.array([0, 0, 0, 1, 0, 0, 0]),
         "timeouts": np.array([0, 0, 0, 0, 0, 0, 1]),
     }
-    expected = [(0, 1, False, False), (1, 2, False, False), (2, 3, False, True), (100, 101, False, False), (101, 102, False, True)]
+    expected = [
+        (0, 1, False, False),
+        (1, 2, False, False),
+        (2, 3, False, True),
+        (100, 101, False, False),
+        (101, 102, False, True),
+    ]
     assert as_triples(experience_from(data)) == expected
 
 
@@ -81,7 +89,9 @@ def test_replay_buffers_of_two_environments_that_went_round(kind: str, size: int
     if kind == "plain":
         buffer = ReplayBuffer(size * 2, box, ACTIONS, "cpu", n_envs=2)
     elif kind == "memory":
-        buffer = ReplayBuffer(size * 2, box, ACTIONS, "cpu", n_envs=2, optimize_memory_usage=True, handle_timeout_termination=False)
+        buffer = ReplayBuffer(
+            size * 2, box, ACTIONS, "cpu", n_envs=2, optimize_memory_usage=True, handle_timeout_termination=False
+        )
     elif kind == "dict":
         buffer = DictReplayBuffer(size * 2, goal_space, ACTIONS, "cpu", n_envs=2)
     else:

@@ -59,8 +59,8 @@ def test_policies_that_do_not_fit_the_data() -> None:
         FutureStateEstimator().fit(data(), policy=lambda observations: np.zeros((len(observations), 5)))
     with pytest.raises(ValueError, match="TablePolicy"):
         FutureStateEstimator().fit(data(), policy=np.full((3, 2), 0.5))
+    numbers = np.arange(50) % 4
     with pytest.raises(ValueError, match="the data has 4 states"):
-        numbers = np.arange(50) % 4
         FutureStateEstimator().fit({"observations": numbers, "actions": numbers % 2}, policy=np.full((2, 2), 0.5))
     with pytest.raises(ValueError, match="add up to 1"):
         TablePolicy(np.ones((3, 2)), lambda observations: observations)

@@ -8,7 +8,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_clearning import FutureStateEstimator
-from sb3_clearning.envs import ContinuousGridworld
+from sb3_clearning.envs.gridworld import ContinuousGridworld
 from tests.small_models import small_model
 
 
