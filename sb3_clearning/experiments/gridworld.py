@@ -34,9 +34,6 @@ def falling_rate(remaining: float) -> float:
 
 #: Larger and longer, with a learning rate that falls.
 LARGER = replace(PAPER, steps=2000, hidden=(64, 64), learning_rate=falling_rate)
-#: TD with less variance: w averaged over the next action instead of taken at one draw.
-AVERAGED = {"average_next_actions": True}
-UNCLIPPED = {"w_clip": float("inf")}
 LAMBDAS = (0.5, 0.7, 0.9, 0.95, 0.99)
 FIELDS = ("setting", "method", "reading", "lambda", "gamma", "hidden", "steps", "seed", "kl", "total")
 
@@ -78,8 +75,8 @@ def settings(quick: bool) -> list[Setting]:
         }
         if not quick:
             methods |= {
-                "TD, w unclipped": replace(PAPER, method="td", **UNCLIPPED),  # type: ignore[arg-type]
-                "TD, w averaged": replace(PAPER, method="td", **AVERAGED),
+                "TD, w unclipped": replace(PAPER, method="td", w_clip=float("inf")),
+                "TD, w averaged": replace(PAPER, method="td", average_next_actions=True),
                 "MC, larger": replace(LARGER, method="mc"),
                 "TD, larger": replace(LARGER, method="td"),
                 "Q, λ 0.95, larger": replace(LARGER, method="q", lambda_=0.95),
