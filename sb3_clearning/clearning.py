@@ -10,6 +10,7 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch.nn import functional as F
 
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.future.policy_future import PolicyFuture
 from sb3_clearning.goal_algorithm import GoalAlgorithm, split_observations
 from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
 from sb3_clearning.plain_update import PlainUpdate
@@ -184,6 +185,14 @@ class CLearning(GoalAlgorithm):
     def importance_weight_limit(self) -> float:
         r""":return: The largest importance weight: ``w_clip``, or :math:`1/(1-\gamma)` if that is None"""
         return 1 / (1 - self.gamma) if self.w_clip is None else self.w_clip
+
+    @property
+    def future(self) -> PolicyFuture:
+        """
+        :return: Answers to questions about the future of this policy, with the goal that is asked about as the commanded
+            one
+        """
+        return PolicyFuture(self)
 
     def _prepare_training(self) -> None:
         if self._plain is None:

@@ -12,6 +12,7 @@ from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
+from sb3_clearning.offline import Transitions
 
 
 class EpisodeRing(DictReplayBuffer):
@@ -272,6 +273,26 @@ class EpisodeRing(DictReplayBuffer):
         aside = kept >= 0
         arrays[aside] = self._kept_side[key][kept[aside]]
         return arrays
+
+    def transitions(self) -> Transitions:
+        """:return: All that is stored, one environment after the other and each in order of time; actions within [-1, 1]"""
+        size = self.size()
+        positions = (np.arange(size) + (self.pos if self.full else 0)) % self.buffer_size
+        index = (positions[None] * self.n_envs + np.arange(self.n_envs)[:, None]).reshape(-1)
+        kept = self._kept[index]
+        rows, next_rows = self._rows[index], self._next_rows(index, kept)
+
+        def values(key: str, features: np.ndarray, side: np.ndarray | None) -> np.ndarray:
+            return features[:, self._columns[key]].reshape(-1, *self._shapes[key]) if side is None else side
+
+        observations, next_observations = {}, {}
+        for key in self._shapes:
+            aside = key in self._side
+            observations[key] = values(key, rows, self._side[key][index] if aside else None)
+            next_observations[key] = values(key, next_rows, self._next_side(key, index, kept) if aside else None)
+        terminated = np.where(kept >= self.n_envs, self._kept_terminated[kept], False)
+        over = kept >= 0  # the next state is kept aside where an episode ended, or has not gone on yet
+        return Transitions(observations, next_observations, rows[:, self._action_columns], terminated, over & ~terminated)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 

@@ -242,3 +242,22 @@ def mixed_cross_entropy(
     if lambda_ < 1:
         total = total + _batch_mean(loss(future_logits, one, (1 - lambda_) * one))
     return total
+
+
+def hindsight_q_loss(
+    next_logits: th.Tensor, random_logits: th.Tensor, next_q: th.Tensor, gamma: float, lambda_: float
+) -> th.Tensor:
+    r"""
+    Q-learning with hindsight relabelling, Eq. "q-learning-loss", with Q the logistic function of the logits:
+    :math:`(1-\lambda)\,\mathrm{CE}(Q(s, a, s'), 1) + \lambda\,\mathrm{CE}(Q(s, a, g), \gamma Q(s', a', g))`.
+
+    :param next_logits: Logits for goals that are the next state
+    :param random_logits: Logits for goals from the marginal
+    :param next_q: Q of the same random goals at the next state and action
+    :param gamma: The discount factor
+    :param lambda_: The relabelling ratio: the weight of random goals
+    :return: The loss, a scalar
+    """
+    target = gamma * next_q.detach()
+    random_term = _batch_mean(F.softplus(random_logits) - target * random_logits)
+    return (1 - lambda_) * _batch_mean(_positive(next_logits)) + lambda_ * random_term
