@@ -116,7 +116,7 @@ def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
     ends = np.zeros(len(states), dtype=bool)
     ends[np.cumsum(lengths) - 1] = True
     data = {"observations": states, "actions": np.zeros((len(states), 1), dtype=np.float32),
-            "next_observations": states + [0, 1], "truncations": ends}  # fmt: skip
+            "next_observations": states + np.array([0, 1]), "truncations": ends}  # fmt: skip
     found = split(experience_from(data), "test", seed=0, horizon=100)
     tested, trained = set(found.states[:, 0]), set(np.asarray(found.train.observations)[:, 0])
     assert len(tested) == 2
