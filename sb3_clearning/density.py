@@ -1,7 +1,7 @@
 """FutureStateEstimator: the density of future states, learned from a dataset by classification."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +44,20 @@ def achieved_goals(observations: Values, crop: Crop) -> np.ndarray:
                              f"{sorted(observations)}.")  # fmt: skip
         observations = observations["observation"]
     return crop_observation(observations, crop)
+
+
+def widest(seen: spaces.Space, policy: Any) -> spaces.Space:
+    """
+    :param seen: The action space as the data shows it
+    :param policy: The policy, which may know of actions that are not in the data
+    :return: The policy's space if it is of the same kind and not smaller
+    """
+    known = getattr(policy, "action_space", None)
+    if isinstance(policy, np.ndarray) and policy.ndim == 2:
+        known = spaces.Discrete(policy.shape[1])
+    if isinstance(seen, spaces.Discrete):
+        return known if isinstance(known, spaces.Discrete) and known.n >= seen.n else seen
+    return known if isinstance(known, spaces.Box) and known.shape == seen.shape else seen
 
 
 class FutureStateEstimator(FuturePredictor):
@@ -147,10 +161,9 @@ class FutureStateEstimator(FuturePredictor):
 
     def _read(self, dataset: Any, policy: Any, action_space: spaces.Space | None) -> Experience:
         """Read the dataset and choose the encoders."""
-        known = getattr(policy, "action_space", None)
-        if action_space is None and isinstance(policy, np.ndarray) and policy.ndim == 2:
-            known = spaces.Discrete(policy.shape[1])
-        experience = experience_from(dataset, action_space if action_space is not None else known)
+        experience = experience_from(dataset, action_space)
+        if action_space is None and isinstance(dataset, Mapping):
+            experience = experience._replace(action_space=widest(experience.action_space, policy))
         observation_space = experience.observation_space
         if isinstance(observation_space, spaces.Discrete) and not hasattr(dataset, "observation_space"):
             # Arrays do not say how many states there are: as many as in all of them, or as the table has.

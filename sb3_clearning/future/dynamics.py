@@ -1,5 +1,6 @@
 """OneStepModel: the paper's other comparison method, a model of the next state that is unrolled."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_clearning.density import achieved_goals
+from sb3_clearning.density import achieved_goals, widest
 from sb3_clearning.future.encoding import Encoder, Values, space_of
 from sb3_clearning.future.experience import experience_from, n_rows
 from sb3_clearning.future.next_actions import check_policy, policy_actions
@@ -68,7 +69,9 @@ class OneStepModel(FuturePredictor):
         :param deterministic: Whether an SB3 model acts without its randomness
         :return: Itself
         """
-        experience = experience_from(dataset, getattr(policy, "action_space", None))
+        experience = experience_from(dataset)
+        if isinstance(dataset, Mapping):
+            experience = experience._replace(action_space=widest(experience.action_space, policy))
         if not isinstance(experience.observation_space, spaces.Box):
             raise ValueError(f"OneStepModel needs observations of a Box, not of {experience.observation_space}.")
         self._states = Encoder(experience.observation_space, "observations")

@@ -82,7 +82,7 @@ class Encoder:
             raise ValueError(f"The {self.name} need the shape (n, {', '.join(map(str, shape))}), not {array.shape}.")
         if isinstance(self.space, spaces.Discrete):
             return self._one_hot(array)
-        rows = array.reshape(len(array), -1).astype(np.float32)
+        rows = array.reshape(len(array), self.size).astype(np.float32)
         if not np.isfinite(rows).all():
             raise ValueError(f"The {self.name} have NaN or inf.")
         return rows / 255 if self.space.dtype == np.uint8 else rows

@@ -11,7 +11,7 @@ from sb3_clearning.experiments.suite.command import main
 from sb3_clearning.experiments.suite.config import ConfigError
 from sb3_clearning.experiments.suite.run import RunIsTaken, execute, taken
 from sb3_clearning.experiments.suite.table import Output
-from tests.suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
+from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
 
 
 def test_a_run_that_fails_after_each_row_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
