@@ -148,8 +148,18 @@ def test_offline_learning(tmp_path: Path) -> None:
     assert differences(undisturbed, all_of(run(tmp_path / "stopped"))) == []
 
 
-def test_the_callback_costs_no_more_than_its_resets() -> None:
-    # What the comparisons above compare is training: another seed gives other weights.
+def test_online_learning_after_a_resumed_offline_one(tmp_path: Path) -> None:
+    model = small_model(make_env(), learning_starts=10).learn(30)
+    model.learn_offline(20, callback=ResumableCheckpoint(tmp_path, every=15))
+    resumed = CLearning.resume(tmp_path, make_env())
+    resumed.learn(25, callback=ResumableCheckpoint(tmp_path, every=15))
+    assert resumed.num_timesteps == 25
+    assert resumed.replay_buffer.size() == 55
+    assert CLearning.resume(tmp_path, make_env()).replay_buffer.size() == 55
+
+
+def test_the_comparisons_compare_training() -> None:
+    # Another seed gives other weights.
     one, other = (small_model(make_env(), seed=seed).learn(60) for seed in (0, 1))
     assert not same(weights(one), weights(other))
 
@@ -182,6 +192,22 @@ def test_a_signal_between_checkpoints_loses_nothing(
         assert start_or_resume(tmp_path / "stopped", **arguments).num_timesteps == stop
     assert differences(undisturbed, all_of(learn(tmp_path / "stopped", **arguments))) == []
     assert signal.getsignal(number) == before
+
+
+def test_a_signal_and_a_normalization(tmp_path: Path) -> None:
+    def env() -> Any:
+        return VecNormalize(_envs(2))
+
+    undisturbed = all_of(learn(tmp_path / "undisturbed", env=env()))
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "stopped", StopAt(52, lambda: os.kill(os.getpid(), signal.SIGINT)), env=env())
+    assert differences(undisturbed, all_of(learn(tmp_path / "stopped", env=env()))) == []
+
+
+def test_a_signal_at_the_last_step(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        learn(tmp_path, StopAt(STEPS, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert start_or_resume(tmp_path).num_timesteps == STEPS
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
