@@ -13,7 +13,7 @@ from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.buffer_file import restore_ring
-from sb3_clearning.checkpoint_folder import Checkpoint, CheckpointFolder
+from sb3_clearning.checkpoint_folder import Checkpoint, CheckpointFolder, number_of
 from sb3_clearning.interrupts import Interrupts
 from sb3_clearning.model_state import build_model, check_finite_weights, take_model
 from sb3_clearning.run_lock import run_lock
@@ -136,7 +136,7 @@ class ResumableCheckpoint(BaseCallback):
                 f"`{type(self.model).__name__}.resume({str(self.folder)!r}, env)`; or give this run another folder."
             )
         else:  # this model wrote them, in a call of `learn` before this one
-            self._number = int(paths[0].stem.rpartition("-")[2])
+            self._number = number_of(paths[0])
 
     def _on_rollout_start(self) -> None:
         self._between_steps(online=True)
