@@ -178,7 +178,8 @@ def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
         for owner in own
         if owner != "policy"
     }
-    model.set_parameters({"policy": weights, **states}, exact_match=True, device=model.device)
+    parameters: dict[str, Any] = {"policy": weights, **states}
+    model.set_parameters(parameters, exact_match=True, device=model.device)
 
 
 def _optimizer_state(

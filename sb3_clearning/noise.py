@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from numbers import Integral, Real
 
 import numpy as np
 import torch as th
@@ -61,9 +60,9 @@ class PinkActionNoise(ActionNoise):
             raise ValueError(f"sigma needs one value per action dimension, e.g. 0.1 * np.ones(action_dim), got {sigma!r}")
         if not (np.isfinite(self._sigma).all() and (self._sigma >= 0).all()):
             raise ValueError(f"sigma must be finite and not negative, got {sigma!r}")
-        if not isinstance(length, Integral) or length < 1:
+        if not isinstance(length, (int, np.integer)) or length < 1:
             raise ValueError(f"length must be at least 1 step, got {length!r}")
-        if not (isinstance(beta, Real) and math.isfinite(beta) and beta >= 0):
+        if not (isinstance(beta, (int, float)) and math.isfinite(beta) and beta >= 0):
             raise ValueError(f"beta must be finite and not negative, got {beta!r}")
         self._length = int(length)
         self._beta = float(beta)

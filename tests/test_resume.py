@@ -95,7 +95,7 @@ def test_vectorized_and_normalized_environments(n_envs: int, normalized: bool, t
         statistics, others = undisturbed.get_vec_normalize_env(), model.get_vec_normalize_env()
         assert statistics is not None
         assert others is not None
-        assert np.array_equal(statistics.obs_rms["observation"].mean, others.obs_rms["observation"].mean)  # type: ignore[index]
+        assert np.array_equal(statistics.obs_rms["observation"].mean, others.obs_rms["observation"].mean)
         assert statistics.ret_rms.count == others.ret_rms.count
 
 
@@ -116,7 +116,7 @@ def test_the_baselines_too(tmp_path: Path) -> None:
             "seed": 0,
             "relabel": {"final": 0.5, "random": 0.5},
         }
-        network = {"policy_kwargs": {"net_arch": [8]}, "buffer_size": 100}
+        network: dict[str, Any] = {"policy_kwargs": {"net_arch": [8]}, "buffer_size": 100}
         fresh = not checkpoint.exists()
         env = make_env()
         model = GoalTD3("MultiInputPolicy", env, **arguments, **network) if fresh else GoalTD3.resume(folder, env)
@@ -187,7 +187,8 @@ def test_a_signal_between_checkpoints_loses_nothing(
         with pytest.raises(expected) as ended:
             learn(tmp_path / "stopped", StopAt(stop, lambda: os.kill(os.getpid(), number)), **arguments)
         if number == signal.SIGTERM:
-            assert ended.value.code == 128 + signal.SIGTERM  # type: ignore[union-attr]
+            assert isinstance(ended.value, SystemExit)
+            assert ended.value.code == 128 + signal.SIGTERM
         assert f"Stopped at step {stop} by {number.name}" in capsys.readouterr().err
         assert start_or_resume(tmp_path / "stopped", **arguments).num_timesteps == stop
     assert differences(undisturbed, all_of(learn(tmp_path / "stopped", **arguments))) == []
