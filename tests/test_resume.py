@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.run_lock import FolderInUseError
 
 th.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _control_c() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a job in a shell's background starts with the signal ignored, and we leave that as it is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _envs(n: int = 1, **kwargs: Any) -> DummyVecEnv:
@@ -219,6 +227,13 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         learn(tmp_path, StopAt(33, twice))
     assert start_or_resume(tmp_path).num_timesteps < 33
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    model = learn(tmp_path, StopAt(33, lambda: os.kill(os.getpid(), signal.SIGINT)), steps=40)
+    assert model.num_timesteps == 40
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 def test_an_unknown_noise_ends_its_episodes_at_a_signal(tmp_path: Path) -> None:
