@@ -8,7 +8,7 @@ import pytest
 from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.experiments.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Suite
-from tests.suite.tiny import write_config
+from suite.tiny import write_config
 
 
 @pytest.fixture(scope="module")
