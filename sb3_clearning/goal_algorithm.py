@@ -65,7 +65,7 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         policy: str | type[CLearningPolicy],
         env: GymEnv | str | None,
         action_noise: ActionNoise | str | None = "auto",
-        noise_std: float = 0.1,
+        noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,
