@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch as th
+from small_models import small_model
 from stable_baselines3 import PPO
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_clearning import FutureStateEstimator
 from sb3_clearning.envs.gridworld import ContinuousGridworld
-from tests.small_models import small_model
 
 
 @pytest.fixture(scope="module")

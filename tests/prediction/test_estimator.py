@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from prediction.tabular import Tabular, random_tabular
 from sb3_clearning import FutureStateEstimator, HindsightQEstimator, OneStepModel, TablePolicy
-from tests.future.tabular import Tabular, random_tabular
 
 GAMMA = 0.8
 
