@@ -124,7 +124,7 @@ def test_reliability() -> None:
     pushed = np.clip(chance + np.where(chance > 0.5, 0.1, -0.1), 0, 1)
     found = reliability(pushed, happened)
     assert 0.07 < found.expected_calibration_error < 0.11
-    assert found.count.sum() == 20_000
+    assert found.n.sum() == 20_000
     with pytest.raises(ValueError, match=r"within \[0, 1\]"):
         reliability(np.array([1.5]), np.array([True]))
 
