@@ -11,7 +11,8 @@ from suite.tiny import measured, tiny_runs, undisturbed, wait_until, write_confi
 
 
 @pytest.mark.slow
-def test_a_lost_nodes_runs_go_on_from_their_checkpoints(tmp_path: Path) -> None:
+def test_a_lost_nodes_runs_go_on_from_their_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")  # a busy machine's nodes take long to start
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
