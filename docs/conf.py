@@ -1,7 +1,10 @@
 """Sphinx configuration: ``make doc`` writes docs/_build/html. Warnings are errors."""
 
+import re
 import sys
 from pathlib import Path
+
+import sphinx.application
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -45,3 +48,19 @@ html_css_files = ["tables.css"]
 html_copy_source = False
 html_show_sourcelink = False
 
+
+
+def link_repository_files(app: object, page: str, source: list[str]) -> None:
+    """
+    GitHub shows links to files outside of docs/; here they become downloads, for Markdown files too.
+
+    :param app: Sphinx
+    :param page: The page's name
+    :param source: Its text
+    """
+    source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)\)", r"](path:\1)", source[0])
+
+
+def setup(app: sphinx.application.Sphinx) -> None:
+    """:param app: Sphinx"""
+    app.connect("source-read", link_repository_files)
