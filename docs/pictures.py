@@ -91,7 +91,7 @@ def picture_of_labels(data: dict[str, np.ndarray], path: Path) -> None:
     ahead = rng.geometric(1 - GAMMA, size=400)
     end = start - start % 100 + 99
     future = visited[np.minimum(start + ahead, end)]
-    walk = visited[start : start + 12]
+    walk = visited[start : min(start + 30, end)]
     for axes, goals, colour, title in (
         (left, future[:40], "tab:orange", "F = 1: states of its future (the nearer, the more often)"),
         (right, visited[rng.integers(len(visited), size=40)], "tab:blue", "F = 0: states drawn from all that was visited"),
