@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 CODE = sb3_clearning tests benchmarks docs examples
-CORE = sb3_clearning/clearning.py,sb3_clearning/goal_algorithm.py,sb3_clearning/policies.py,sb3_clearning/buffers.py,sb3_clearning/episode_ring.py,sb3_clearning/plain_mlp.py,sb3_clearning/plain_update.py,sb3_clearning/losses.py,sb3_clearning/noise.py,sb3_clearning/distances.py,sb3_clearning/metrics.py,sb3_clearning/goal_spaces.py,sb3_clearning/offline.py,sb3_clearning/envs/wrappers.py
+CORE = sb3_clearning/*.py,sb3_clearning/future/*.py,sb3_clearning/envs/wrappers.py
 PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench doc pictures clean

@@ -78,16 +78,12 @@ def read(folder: Path) -> list[Row]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return [
-            Row(
-                row["benchmark"],
-                row["setting"],
-                row["subject"],
-                *(float(row[k]) for k in ("value", "low", "high")),
-                row["unit"],
-            )
-            for row in csv.DictReader(file)
-        ]
+        return [_row(row) for row in csv.DictReader(file)]
+
+
+def _row(texts: dict[str, str]) -> Row:
+    value, low, high = (float(texts[name]) for name in ("value", "low", "high"))
+    return Row(texts["benchmark"], texts["setting"], texts["subject"], value, low, high, texts["unit"])
 
 
 def merge(old: list[Row], new: list[Row]) -> list[Row]:

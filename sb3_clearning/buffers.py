@@ -8,6 +8,7 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_clearning.checks import check_number
 from sb3_clearning.episode_ring import EpisodeRing
 from sb3_clearning.offline import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
 
@@ -128,6 +129,7 @@ def _goal_slices(items: tuple[tuple[str, float], ...], batch_size: int) -> dict[
     unknown = set(relabel) - set(GOAL_KINDS)
     if unknown:
         raise ValueError(f"Unknown kinds of goals {sorted(unknown)}: use some of {GOAL_KINDS}.")
+    check_number("batch_size", batch_size, 1, whole=True)
     shares = np.array([relabel.get(kind, 0.0) for kind in GOAL_KINDS])
     if (shares < 0).any() or not np.isclose(shares.sum(), 1):
         raise ValueError(f"The shares of the goals must be at least 0 and add up to 1, not {dict(relabel)}.")
@@ -234,6 +236,8 @@ class GoalReplayBuffer(EpisodeRing):
         :param n_batches: Number of batches, drawn at once
         :return: The batches
         """
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"`gamma` must be within [0, 1], not {gamma}.")
         if self.size() == 0:
             raise ValueError("The replay buffer is empty: collect or load at least one transition before sampling.")
         kinds = goal_slices(relabel, batch_size)

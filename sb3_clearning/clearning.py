@@ -10,6 +10,7 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch.nn import functional as F
 
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.future.policy_future import PolicyFuture
 from sb3_clearning.goal_algorithm import GoalAlgorithm, split_observations
 from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
 from sb3_clearning.plain_update import PlainUpdate
@@ -147,10 +148,10 @@ class CLearning(GoalAlgorithm):
         super()._check_arguments()
         if not isinstance(self.lambda_, (int, float)) or not 0 <= self.lambda_ <= 1:
             raise ValueError(f"`lambda_` must be within [0, 1] (1: TD, 0: Monte Carlo C-learning), not {self.lambda_!r}.")
-        if self.w_clip is not None and not self.w_clip > 0:
-            raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip}.")
-        if not 0 <= self.commanded_goal_fraction <= 1:
-            raise ValueError(f"`commanded_goal_fraction` must be within [0, 1], not {self.commanded_goal_fraction}.")
+        if self.w_clip is not None and not (isinstance(self.w_clip, (int, float)) and self.w_clip > 0):
+            raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip!r}.")
+        if not isinstance(self.commanded_goal_fraction, (int, float)) or not 0 <= self.commanded_goal_fraction <= 1:
+            raise ValueError(f"`commanded_goal_fraction` must be within [0, 1], not {self.commanded_goal_fraction!r}.")
         for name, allowed in (
             ("classifier_loss", tuple(ELEMENTWISE_LOSSES)),
             ("actor_loss", ("log_prob", "prob")),
@@ -184,6 +185,14 @@ class CLearning(GoalAlgorithm):
     def importance_weight_limit(self) -> float:
         r""":return: The largest importance weight: ``w_clip``, or :math:`1/(1-\gamma)` if that is None"""
         return 1 / (1 - self.gamma) if self.w_clip is None else self.w_clip
+
+    @property
+    def future(self) -> PolicyFuture:
+        """
+        :return: Answers to questions about the future of this policy, with the goal that is asked about as the commanded
+            one
+        """
+        return PolicyFuture(self)
 
     def _prepare_training(self) -> None:
         if self._plain is None:

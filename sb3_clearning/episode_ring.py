@@ -1,6 +1,7 @@
 """EpisodeRing: a ring of transitions of parallel environments in which a state is stored once."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
 from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
 
+from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
+from sb3_clearning.offline import Transitions
 
 
 class EpisodeRing(DictReplayBuffer):
@@ -40,13 +43,19 @@ class EpisodeRing(DictReplayBuffer):
         n_envs: int = 1,
         optimize_memory_usage: bool = False,
     ):
+        check_number("buffer_size", buffer_size, 1, whole=True)
+        check_number("n_envs", n_envs, 1, whole=True)
         check_goal_space(observation_space)
+        if not isinstance(action_space, spaces.Box):
+            raise ValueError(f"GoalReplayBuffer needs a Box action space, not {action_space}.")
         # Past ReplayBuffer's and DictReplayBuffer's constructors, which allocate rewards and both observations.
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs=n_envs)
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
 
         self._shapes: dict[str, tuple[int, ...]] = self.obs_shape
+        # Numbers in a step of all environments.
+        self._sizes = {key: n_envs * int(np.prod(shape)) for key, shape in self._shapes.items()}
         self._columns: dict[str, slice] = {}
         self._side_dtypes: dict[str, np.dtype] = {}
         width = 0
@@ -66,6 +75,8 @@ class EpisodeRing(DictReplayBuffer):
     def _allocate(self) -> None:
         """Make the empty arrays. ``np.zeros`` takes no resident memory before it is written to."""
         size = self.buffer_size * self.n_envs
+        # Steps that were ever added, overwritten ones included: step `i` is at the ring position `i % buffer_size`.
+        self.added = 0
         # Row `pos * n_envs + env`: the state, the commanded goal and the action.
         self._rows = np.zeros((size, self._width), dtype=np.float32)
         self._side = {key: np.zeros((size, *self._shapes[key]), dtype=dtype) for key, dtype in self._side_dtypes.items()}
@@ -141,6 +152,7 @@ class EpisodeRing(DictReplayBuffer):
         :param done: Whether the episode ended
         :param infos: Read only for ``TimeLimit.truncated``
         """
+        self._check_step(obs, next_obs, action, done, infos)
         first, end = self.pos * self.n_envs, (self.pos + 1) * self.n_envs
         self._leave_interrupted(obs)
         if self._open.any():
@@ -162,12 +174,30 @@ class EpisodeRing(DictReplayBuffer):
         self._open[:] = True
         self._length += 1
 
+        self.added += 1
         self.pos += 1
         if self.pos == self.buffer_size:
             self.full = True
             self.pos = 0
         for env in np.flatnonzero(done).tolist():
             self._close(env, terminated=not infos[env].get("TimeLimit.truncated", False))
+
+    def _check_step(
+        self, obs: dict[str, np.ndarray], next_obs: dict[str, np.ndarray], action: np.ndarray, done: np.ndarray, infos: list
+    ) -> None:
+        """Raise an error before anything is written, so that a wrong step leaves the buffer as it was."""
+        try:
+            fits = action.size == self.n_envs * self.action_dim and len(done) == self.n_envs == len(infos)
+            for key, size in self._sizes.items():
+                fits &= obs[key].size == size == next_obs[key].size
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"A step needs arrays for every key of {list(self._shapes)}, but {error!r}.") from error
+        if not fits:
+            found = {key: (np.shape(obs[key]), np.shape(next_obs[key])) for key in self._shapes}
+            raise ValueError(
+                f"A step of {self.n_envs} environments needs the shapes {self._shapes} and {self.action_dim} actions for "
+                f"each, not {found} and {np.shape(action)}, with {len(done)} dones and {len(infos)} infos."
+            )
 
     def _leave_interrupted(self, obs: dict[str, np.ndarray]) -> None:
         """Close the episodes that do not go on with the given observations: the environment was reset in between."""
@@ -244,7 +274,48 @@ class EpisodeRing(DictReplayBuffer):
         arrays[aside] = self._kept_side[key][kept[aside]]
         return arrays
 
+    def transitions(self) -> Transitions:
+        """:return: All that is stored, one environment after the other and each in order of time; actions within [-1, 1]"""
+        size = self.size()
+        positions = (np.arange(size) + (self.pos if self.full else 0)) % self.buffer_size
+        index = (positions[None] * self.n_envs + np.arange(self.n_envs)[:, None]).reshape(-1)
+        kept = self._kept[index]
+        rows, next_rows = self._rows[index], self._next_rows(index, kept)
+
+        def values(key: str, features: np.ndarray, side: np.ndarray | None) -> np.ndarray:
+            return features[:, self._columns[key]].reshape(-1, *self._shapes[key]) if side is None else side
+
+        observations, next_observations = {}, {}
+        for key in self._shapes:
+            aside = key in self._side
+            observations[key] = values(key, rows, self._side[key][index] if aside else None)
+            next_observations[key] = values(key, next_rows, self._next_side(key, index, kept) if aside else None)
+        terminated = np.where(kept >= self.n_envs, self._kept_terminated[kept], False)
+        over = kept >= 0  # the next state is kept aside where an episode ended, or has not gone on yet
+        return Transitions(observations, next_observations, rows[:, self._action_columns], terminated, over & ~terminated)
+
     # -- saving --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """
+        Write everything to a file of arrays and JSON: loading it runs no code, unlike a pickle's.
+
+        :param path: The file, by custom ``….safetensors``; it appears whole, or the old one stays
+        """
+        from sb3_clearning.buffer_file import save_ring
+
+        save_ring(self, Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """
+        Replace everything by what :meth:`save` wrote. A smaller buffer keeps the newest transitions; one of another number of
+        environments gets the episodes one after the other. If the file is damaged or does not fit, nothing is changed.
+
+        :param path: The file
+        """
+        from sb3_clearning.buffer_file import load_ring
+
+        load_ring(self, Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
         """:return: What pickle saves: the filled rows only"""
@@ -258,6 +329,9 @@ class EpisodeRing(DictReplayBuffer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """:param state: What pickle saved"""
         self.__dict__.update(state)
+        # Pickles of 0.1.0 did not count: any number that gives the position and the size will do.
+        self._sizes = {key: self.n_envs * int(np.prod(shape)) for key, shape in self._shapes.items()}
+        self.__dict__.setdefault("added", self.pos + (self.buffer_size if self.full else 0))
         missing = self.buffer_size * self.n_envs - len(self._rows)
 
         def lengthen(array: np.ndarray) -> np.ndarray:

@@ -1,26 +1,31 @@
 """What C-learning and the Q-learning baselines share: a TD3 for goal environments that reads no reward."""
 
-import io
+import contextlib
 import pathlib
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
-from stable_baselines3 import TD3
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.checkpoint import ResumedRun, after_going_on, before_going_on
+from sb3_clearning.checks import check_number
 from sb3_clearning.distances import DistanceTracker, goal_distance
+from sb3_clearning.faults import clear_faults
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.metrics import TensorMeans
+from sb3_clearning.model_files import ModelFiles
 from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
+from sb3_clearning.offline_learning import OfflineLearning
 from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.run_state import EpisodesStart
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
@@ -31,15 +36,7 @@ MEASURE_EVERY = 10
 SAMPLE_AHEAD = 8192
 
 
-class OfflineProgressBar(ProgressBarCallback):
-    """A progress bar over gradient steps."""
-
-    def _on_step(self) -> bool:
-        self.pbar.update(1)
-        return True
-
-
-class GoalAlgorithm(TD3):
+class GoalAlgorithm(OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
     logs and
@@ -93,21 +90,21 @@ class GoalAlgorithm(TD3):
 
     def _check_arguments(self) -> None:
         """Raise an error for arguments that cannot work, at construction or after loading."""
+        check_number("n_steps", self.n_steps, 1, whole=True)
         if self.n_steps > 1:
             raise ValueError(
                 f"`n_steps` must be 1, not {self.n_steps}: C-learning has no n-step returns. To use longer "
                 "trajectories, mix in "
                 "Monte Carlo goals with `lambda_` below 1."
             )
-        if not 0 <= self.gamma < 1:
-            raise ValueError(f"`gamma` must be at least 0 and below 1, not {self.gamma}.")
+        check_number("gamma", self.gamma, 0, 1, open_ends="high")
         if self.replay_buffer_class is None:
             self.replay_buffer_class = GoalReplayBuffer
-        if not issubclass(self.replay_buffer_class, GoalReplayBuffer):
+        if not (isinstance(self.replay_buffer_class, type) and issubclass(self.replay_buffer_class, GoalReplayBuffer)):
+            name = getattr(self.replay_buffer_class, "__name__", repr(self.replay_buffer_class))
             raise ValueError(
-                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not "
-                f"{self.replay_buffer_class.__name__}: goals "
-                "are relabelled without rewards. Leave the argument out."
+                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {name}: goals are relabelled "
+                "without rewards. Leave the argument out."
             )
         unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(self.replay_buffer_kwargs)
         if unknown:
@@ -118,12 +115,21 @@ class GoalAlgorithm(TD3):
             )
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
-        if not self.pre_tanh_penalty >= 0:
-            raise ValueError(f"`pre_tanh_penalty` must be at least 0 (0: none), not {self.pre_tanh_penalty}.")
-        if self.policy_delay < 1:
-            raise ValueError(f"`policy_delay` must be at least 1, not {self.policy_delay}.")
-        if self.batch_size < 2:
-            raise ValueError(f"`batch_size` must be at least 2 (a positive and a random goal), not {self.batch_size}.")
+        check_number("policy_delay", self.policy_delay, 1, whole=True)
+        check_number("batch_size", self.batch_size, 2, whole=True, hint=" (a positive and a random goal)")
+        check_number("buffer_size", self.buffer_size, 1, whole=True)
+        check_number("learning_starts", self.learning_starts, 0)
+        check_number("gradient_steps", self.gradient_steps, -1, whole=True)
+        check_number("tau", self.tau, 0, 1)
+        check_number("target_policy_noise", self.target_policy_noise, 0)
+        check_number("target_noise_clip", self.target_noise_clip, 0)
+        check_number("noise_std", self.noise_std, 0, open_ends="high")
+        check_number("pre_tanh_penalty", self.pre_tanh_penalty, 0, hint=" (0: none)")
+        check_number("stats_window_size", self._stats_window_size, 1, whole=True)
+        if not callable(self.learning_rate):
+            check_number("learning_rate", self.learning_rate, 0, open_ends="both")
+        if self.seed is not None:
+            check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
 
     def _setup_model(self) -> None:
         self._check_arguments()
@@ -139,6 +145,14 @@ class GoalAlgorithm(TD3):
         targets: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
         self._source_parameters = list(dict.fromkeys(sources))
         self._target_parameters = list(dict.fromkeys(targets))
+        # What callbacks have to undo when learning ends, however it ends.
+        self._while_learning = contextlib.ExitStack()
+        # Called when environments have died, before that is raised.
+        self._rescue: Callable[[], None] | None = None
+        self._episodes_start: EpisodesStart | None = None
+        self._call_started_at = 0
+        self._last_checkpoint: pathlib.Path | None = None
+        self._resumed: ResumedRun | None = None
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading it is an object already."""
@@ -170,10 +184,18 @@ class GoalAlgorithm(TD3):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        if reset_num_timesteps or self._last_obs is None:  # the environments are about to be reset
+        resumed, same = self._resumed, True
+        if resumed is not None:  # the same call of `learn` goes on
+            total_timesteps, same = before_going_on(self, total_timesteps)
+            reset_num_timesteps = False
+        elif reset_num_timesteps or self._last_obs is None:  # the environments are about to be reset
             self.replay_buffer.truncate_last_trajectory()
             self._distances.restart()
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+        if resumed is not None:
+            after_going_on(self, same)
+        else:
+            self._call_started_at = self._num_timesteps_at_start
         # VecNormalize may clip inf to a finite number, but the buffer gets what it was.
         first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
         self._check_finite(first)  # type: ignore[arg-type]
@@ -359,86 +381,18 @@ class GoalAlgorithm(TD3):
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
-        return super().learn(
-            total_timesteps, callback, log_interval, tb_log_name or type(self).__name__, reset_num_timesteps, progress_bar
-        )
-
-    def learn_offline(
-        self: SelfGoalAlgorithm,
-        gradient_steps: int,
-        callback: MaybeCallback = None,
-        log_interval: int = 1000,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> SelfGoalAlgorithm:
-        """
-        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks
-        are called
-        after each, and learning rate schedules run over them.
-
-        :param gradient_steps: The number of gradient steps
-        :param callback: Callback(s) called after every gradient step
-        :param log_interval: The number of gradient steps between two logs
-        :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
-        :param reset_num_timesteps: Whether to count the steps anew
-        :param progress_bar: Whether to show a progress bar
-        :return: The model
-        """
-        if self.replay_buffer.size() == 0:
-            raise ValueError(
-                "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
-                "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
+        with clear_faults(self):
+            return super().learn(
+                total_timesteps, callback, log_interval, tb_log_name or type(self).__name__, reset_num_timesteps, progress_bar
             )
-        callbacks: list[BaseCallback] = [OfflineProgressBar()] if progress_bar else []
-        total, running = self._setup_learn(
-            gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
-        )
-        if callbacks:
-            running = self._init_callback([running, *callbacks])
-        running.on_training_start({**locals(), "total_timesteps": total}, globals())
-        while self.num_timesteps < total:
-            self._update_current_progress_remaining(self.num_timesteps, total)
-            self.train(gradient_steps=1, batch_size=self.batch_size)
-            self.num_timesteps += 1
-            running.update_locals(locals())
-            if not running.on_step():
-                break
-            if self.num_timesteps % log_interval == 0:
-                self.dump_logs()
-        running.on_training_end()
-        return self
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
         own = ["_metrics", "_distances", "_warmup"]
+        own += ["_while_learning", "_rescue", "_episodes_start", "_call_started_at", "_last_checkpoint", "_resumed"]
         own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
-
-    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
-        """
-        Load a replay buffer that :meth:`save_replay_buffer` wrote. No environment is needed.
-
-        :param path: Path to the pickled replay buffer. Like all pickles, it can run code: load only your own
-        :param truncate_last_traj: Whether the episodes that went on when it was saved have ended since
-        """
-        buffer = load_from_pkl(path, self.verbose)
-        if not isinstance(buffer, GoalReplayBuffer):
-            raise ValueError(
-                f"{path} holds a {type(buffer).__name__}, not a GoalReplayBuffer: it was saved by another algorithm."
-            )
-        ours = (self.observation_space, self.action_space, self.n_envs)
-        theirs = (buffer.observation_space, buffer.action_space, buffer.n_envs)
-        if ours != theirs:
-            raise ValueError(
-                "The saved replay buffer does not fit this model. Spaces and number of environments of the model: "
-                f"{ours}, of the buffer: {theirs}."
-            )
-        if truncate_last_traj:
-            buffer.truncate_last_trajectory()
-        buffer.device = self.device
-        self.replay_buffer = buffer
 
 
 def split_observations(obs: dict[str, th.Tensor], part: slice) -> dict[str, th.Tensor]:

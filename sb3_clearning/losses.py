@@ -16,6 +16,8 @@ import math
 import torch as th
 from torch.nn import functional as F
 
+from sb3_clearning.checks import check_logits, check_number, check_same_batch
+
 
 def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tensor:
     r"""
@@ -27,6 +29,8 @@ def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tenso
     """
     # The exponential of the clipped logit, not the clip of the exponential: a logit of 100 gives `clip`, not inf. Without a
     # clip the square root of the type's largest number is the limit (1.8e19 in float32), as a label of inf/inf would be NaN.
+    if not isinstance(clip, (int, float)) or not clip > 0:
+        raise ValueError(f"`clip` must be above 0 (inf: no limit), not {clip!r}.")
     limit = min(math.log(clip), math.log(th.finfo(logits.dtype).max) / 2)
     return logits.detach().clamp(max=limit).exp()
 
@@ -55,6 +59,7 @@ def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
     :param random_logits: Logits for goals from the marginal
     :return: The loss, a scalar
     """
+    check_logits(future_logits=future_logits, random_logits=random_logits)
     return _batch_mean(_positive(future_logits)) + _batch_mean(_negative(random_logits))
 
 
@@ -70,6 +75,9 @@ def td_loss(next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamm
     :param gamma: The discount factor
     :return: The loss, a scalar
     """
+    check_same_batch(random_logits=random_logits, w=w)
+    check_logits(next_logits=next_logits)
+    check_number("gamma", gamma, 0, 1)
     next_term = (1 - gamma) * _batch_mean(_positive(next_logits))
     return next_term + _batch_mean(gamma * w.detach() * _positive(random_logits) + _negative(random_logits))
 
@@ -93,6 +101,7 @@ def mixed_loss(
     :param lambda_: The weight of TD against Monte Carlo
     :return: The loss, a scalar
     """
+    check_number("lambda_", lambda_, 0, 1)
     if lambda_ == 0:  # the mean of no logits is NaN, and so is its product with 0
         return mc_loss(future_logits, random_logits)
     if lambda_ == 1:
@@ -146,6 +155,16 @@ def squared_error(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> t
 ELEMENTWISE_LOSSES = {"bce": cross_entropy, "mse": squared_error}
 
 
+def check_form(form: str) -> None:
+    """
+    Raise an error for an unknown form of loss.
+
+    :param form: The form
+    """
+    if form not in ELEMENTWISE_LOSSES:
+        raise ValueError(f"`form` must be one of {tuple(ELEMENTWISE_LOSSES)}, not {form!r}.")
+
+
 def mc_cross_entropy(future_logits: th.Tensor, random_logits: th.Tensor, form: str = "bce") -> th.Tensor:
     """
     Monte Carlo C-learning as a labelled loss: futures have the label 1, random goals 0. As "bce" it equals :func:`mc_loss`.
@@ -155,6 +174,8 @@ def mc_cross_entropy(future_logits: th.Tensor, random_logits: th.Tensor, form: s
     :param form: "bce" or "mse"
     :return: The loss, a scalar
     """
+    check_logits(future_logits=future_logits, random_logits=random_logits)
+    check_form(form)
     loss, one = ELEMENTWISE_LOSSES[form], future_logits.new_ones(())
     return _batch_mean(loss(future_logits, one, one)) + _batch_mean(loss(random_logits, 0 * one, one))
 
@@ -174,6 +195,10 @@ def td_cross_entropy(
     :param form: "bce" or "mse"
     :return: The loss, a scalar
     """
+    check_same_batch(random_logits=random_logits, w=w)
+    check_logits(next_logits=next_logits)
+    check_number("gamma", gamma, 0, 1)
+    check_form(form)
     loss, one = ELEMENTWISE_LOSSES[form], next_logits.new_ones(())
     label, weight = random_label_and_weight(w, gamma)
     return _batch_mean(loss(next_logits, one, (1 - gamma) * one)) + _batch_mean(loss(random_logits, label, weight))
@@ -202,6 +227,11 @@ def mixed_cross_entropy(
     :param form: "bce" or "mse"
     :return: The loss, a scalar
     """
+    check_same_batch(random_logits=random_logits, w=w)
+    check_logits(next_logits=next_logits, future_logits=future_logits)
+    check_number("gamma", gamma, 0, 1)
+    check_number("lambda_", lambda_, 0, 1)
+    check_form(form)
     loss, one = ELEMENTWISE_LOSSES[form], random_logits.new_ones(())
     label, weight = random_label_and_weight(w, gamma, lambda_)
     total = _batch_mean(loss(random_logits, label, weight))
@@ -210,3 +240,22 @@ def mixed_cross_entropy(
     if lambda_ < 1:
         total = total + _batch_mean(loss(future_logits, one, (1 - lambda_) * one))
     return total
+
+
+def hindsight_q_loss(
+    next_logits: th.Tensor, random_logits: th.Tensor, next_q: th.Tensor, gamma: float, lambda_: float
+) -> th.Tensor:
+    r"""
+    Q-learning with hindsight relabelling, Eq. "q-learning-loss", with Q the logistic function of the logits:
+    :math:`(1-\lambda)\,\mathrm{CE}(Q(s, a, s'), 1) + \lambda\,\mathrm{CE}(Q(s, a, g), \gamma Q(s', a', g))`.
+
+    :param next_logits: Logits for goals that are the next state
+    :param random_logits: Logits for goals from the marginal
+    :param next_q: Q of the same random goals at the next state and action
+    :param gamma: The discount factor
+    :param lambda_: The relabelling ratio: the weight of random goals
+    :return: The loss, a scalar
+    """
+    target = gamma * next_q.detach()
+    random_term = _batch_mean(F.softplus(random_logits) - target * random_logits)
+    return (1 - lambda_) * _batch_mean(_positive(next_logits)) + lambda_ * random_term

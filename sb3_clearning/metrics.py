@@ -1,5 +1,7 @@
 """Means of training metrics that stay tensors until the log is written, so that an update never waits for the device."""
 
+import math
+
 import torch as th
 from stable_baselines3.common.logger import Logger
 
@@ -33,6 +35,12 @@ class TensorMeans:
         :param logger: The logger
         """
         for name, total in self._sums.items():
-            logger.record(name, total.item() / self._counts[name])
+            mean = total.item() / self._counts[name]
+            if not math.isfinite(mean):
+                raise ValueError(
+                    f"The metric `{name}` is {mean}: training has diverged. The last checkpoint is whole: go on from it with "
+                    "a lower `learning_rate` or `w_clip`."
+                )
+            logger.record(name, mean)
         self._sums.clear()
         self._counts.clear()

@@ -52,15 +52,18 @@ class PinkActionNoise(ActionNoise):
 
     def __init__(self, sigma: np.ndarray, length: int = 1000, beta: float = 1.0, dtype: DTypeLike = np.float32) -> None:
         super().__init__()
-        self._sigma = np.array(sigma, dtype=np.float64)
+        try:
+            self._sigma = np.array(sigma, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"sigma must be an array of numbers, got {sigma!r}") from error
         if self._sigma.ndim == 0 or self._sigma.size == 0:
             raise ValueError(f"sigma needs one value per action dimension, e.g. 0.1 * np.ones(action_dim), got {sigma!r}")
         if not (np.isfinite(self._sigma).all() and (self._sigma >= 0).all()):
             raise ValueError(f"sigma must be finite and not negative, got {sigma!r}")
-        if length < 1:
-            raise ValueError(f"length must be at least 1 step, got {length}")
-        if not (math.isfinite(beta) and beta >= 0):
-            raise ValueError(f"beta must be finite and not negative, got {beta}")
+        if not isinstance(length, (int, np.integer)) or length < 1:
+            raise ValueError(f"length must be at least 1 step, got {length!r}")
+        if not (isinstance(beta, (int, float)) and math.isfinite(beta) and beta >= 0):
+            raise ValueError(f"beta must be finite and not negative, got {beta!r}")
         self._length = int(length)
         self._beta = float(beta)
         self._dtype = dtype

@@ -143,7 +143,7 @@ def transitions_from_arrays(
         if len(keep) == 0:
             raise ValueError("No transition is left: every episode has a single row. Pass `next_observations`.")
     if "desired_goal" in buffer.observation_space.spaces and "desired_goal" not in states:
-        last = _last_of_episode(ends)
+        last = last_of_episode(ends)
         states["desired_goal"] = next_states["desired_goal"] = next_states["achieved_goal"][last]
     elif "desired_goal" not in next_states:
         next_states["desired_goal"] = states["desired_goal"]
@@ -152,8 +152,11 @@ def transitions_from_arrays(
     return Transitions(states, next_states, scaled, terminations, truncations)
 
 
-def _last_of_episode(ends: np.ndarray) -> np.ndarray:
-    """:return: For each transition the index of the last one of its episode"""
+def last_of_episode(ends: np.ndarray) -> np.ndarray:
+    """
+    :param ends: ``(n,)``, whether the episode is over after the transition
+    :return: For each transition the index of the last one of its episode
+    """
     closed = ends.copy()
     closed[-1] = True
     last = np.flatnonzero(closed)
@@ -171,6 +174,25 @@ def _merge(parts: list[Transitions]) -> Transitions:
     )
 
 
+def load_minari_dataset(dataset: Any) -> Any:
+    """
+    :param dataset: A Minari dataset, or the name of one that is on this machine
+    :return: The dataset
+    """
+    if not isinstance(dataset, str):
+        return dataset
+    try:
+        import minari
+    except ImportError as error:
+        raise ImportError('Minari is not installed: pip install "sb3_clearning[envs]"') from error
+    try:
+        return minari.load_dataset(dataset)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"The Minari dataset {dataset} is not on this machine: run `minari download {dataset}` first."
+        ) from error
+
+
 def transitions_from_minari(buffer: "GoalReplayBuffer", dataset: Any, crop: Crop = None) -> Transitions:
     """
     :param buffer: The buffer whose spaces the data must fit
@@ -178,17 +200,7 @@ def transitions_from_minari(buffer: "GoalReplayBuffer", dataset: Any, crop: Crop
     :param crop: See :meth:`GoalReplayBuffer.load_arrays`
     :return: The transitions
     """
-    if isinstance(dataset, str):
-        try:
-            import minari
-        except ImportError as error:
-            raise ImportError('Minari is not installed: pip install "sb3_clearning[envs]"') from error
-        try:
-            dataset = minari.load_dataset(dataset)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"The Minari dataset {dataset} is not on this machine: run `minari download {dataset}` first."
-            ) from error
+    dataset = load_minari_dataset(dataset)
     parts = []
     for episode in dataset.iterate_episodes():
         states = _with_goals(episode.observations, crop)  # one state more than there are actions

@@ -203,7 +203,7 @@ class PlainAdam:
         th._foreach_add_(self._steps, 1)
         th._fused_adam_(
             self.parameters,
-            [parameter.grad for parameter in self.parameters],
+            [parameter.grad for parameter in self.parameters],  # type: ignore[misc]
             self._averages,
             self._squares,
             [],

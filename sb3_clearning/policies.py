@@ -14,6 +14,8 @@ from stable_baselines3.sac.policies import Actor as GaussianActor
 from stable_baselines3.td3.policies import Actor, TD3Policy
 from torch import nn
 
+from sb3_clearning.checks import check_number
+
 
 class BatchedLinear(nn.Module):
     """
@@ -73,6 +75,9 @@ class ClassifierCritic(BaseModel):
             features_extractor=features_extractor,
             normalize_images=normalize_images,
         )
+        check_number("n_critics", n_critics, 1, whole=True)
+        for size in net_arch:
+            check_number("net_arch", size, 1, whole=True)
         self.share_features_extractor = share_features_extractor
         self.n_critics = n_critics
         sizes = [features_dim + get_action_dim(self.action_space), *net_arch]
@@ -138,8 +143,7 @@ class CLearningPolicy(TD3Policy):
         share_features_extractor: bool = False,
         stochastic_actor: bool = False,
     ):
-        if n_critics < 1:
-            raise ValueError(f"`n_critics` must be at least 1, not {n_critics}.")
+        check_number("n_critics", n_critics, 1, whole=True)
         if optimizer_kwargs is None and optimizer_class in (th.optim.Adam, th.optim.AdamW):
             # One kernel for all parameters: three times the speed of the default on a CPU.
             optimizer_kwargs = {"fused": True}

@@ -6,10 +6,9 @@ sample says where it came from.
 import pickle
 import resource
 from collections import Counter
-from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,174 +20,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from stable_baselines3.common import buffers as sb3_buffers
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from trajectories import ACTION_SPACE, LAYOUTS, Goal, State, Trajectories, achieved, encode, floats, image, numbers, states_of
 
 from sb3_clearning import CLearning
-from sb3_clearning.buffers import GOAL_KINDS, GoalBatch, GoalReplayBuffer, goal_slices, truncated_geometric
-
-ACTION_SPACE = spaces.Box(-1, 1, (3,))
-
-
-def _floats(*shape: int, dtype: type = np.float32) -> spaces.Box:
-    return spaces.Box(-np.inf, np.inf, shape, dtype=dtype)
-
-
-def _image(*shape: int) -> spaces.Box:
-    return spaces.Box(0, 255, shape, dtype=np.uint8)
-
-
-LAYOUTS = {
-    "floats": spaces.Dict(observation=_floats(3, dtype=np.float64), achieved_goal=_floats(4), desired_goal=_floats(4)),
-    "camera": spaces.Dict(
-        achieved_goal=_floats(2, 2), camera=_image(4, 4, 3), desired_goal=_floats(2, 2), observation=_floats(3)
-    ),
-    "image goals": spaces.Dict(observation=_floats(3), achieved_goal=_image(2, 2, 1), desired_goal=_image(2, 2, 1)),
-    "images only": spaces.Dict(observation=_image(3, 1, 1), achieved_goal=_image(2, 2, 1), desired_goal=_image(2, 2, 1)),
-}
-
-
-class State(NamedTuple):
-    """Where a state stands: in which env, in which episode of it, after how many steps."""
-
-    env: int
-    episode: int
-    t: int
-
-    def later(self, steps: int = 1) -> "State":
-        return self._replace(t=self.t + steps)
-
-
-class Goal(NamedTuple):
-    """An achieved goal is that of a state; a commanded one is that of an episode, with a ``t`` that no state has."""
-
-    env: int
-    episode: int
-    t: int
-    commanded: int
-
-
-COMMANDED_T = 255
-
-
-def _achieved(state: State) -> Goal:
-    return Goal(*state, 0)
-
-
-def _commanded(state: State) -> Goal:
-    return Goal(state.env, state.episode, COMMANDED_T, 9)
-
-
-def _encode(space: spaces.Dict, states: list[State]) -> dict[str, np.ndarray]:
-    values: dict[str, Sequence[tuple[int, ...]]] = {
-        "observation": states,
-        "achieved_goal": [_achieved(state) for state in states],
-        "desired_goal": [_commanded(state) for state in states],
-        "camera": [tuple(state) * 16 for state in states],
-    }
-    return {
-        key: np.array(values[key], dtype=box.dtype).reshape(len(states), *(box.shape or ()))
-        for key, box in space.spaces.items()
-    }
-
-
-def _numbers(tensor: th.Tensor) -> list[tuple[int, ...]]:
-    return [tuple(int(x) for x in row) for row in tensor.reshape(len(tensor), -1).tolist()]
-
-
-def _states(observations: dict[str, th.Tensor]) -> list[State]:
-    """:return: The states of a batch, whose keys must agree"""
-    states = [State(*row) for row in _numbers(observations["observation"])]
-    assert _numbers(observations["achieved_goal"]) == [_achieved(state) for state in states]
-    if "camera" in observations:
-        assert _numbers(observations["camera"]) == [tuple(state) * 16 for state in states]
-    return states
-
-
-class Trajectories:
-    """
-    Steps environments and fills a buffer, and keeps beside it what it ought to hold, in plain lists.
-
-    :param space: The observation space
-    :param buffer_size: That of the buffer
-    :param n_envs: Number of environments
-    """
-
-    def __init__(self, space: spaces.Dict, buffer_size: int, n_envs: int = 1):
-        self.space, self.n_envs = space, n_envs
-        self.buffer = GoalReplayBuffer(buffer_size, space, ACTION_SPACE, device="cpu", n_envs=n_envs)
-        self.capacity = max(buffer_size // n_envs, 1)
-        self.states = [State(env, 0, 0) for env in range(n_envs)]
-        self.cuts = [0] * n_envs  # a trajectory is what lies between two cuts
-        self.transitions: list[list[tuple[State, tuple[int, int]]]] = [[] for _ in range(n_envs)]
-        self.final: dict[tuple[int, int], State] = {}
-        self.terminated: set[tuple[int, int]] = set()
-
-    def step(self, events: list[str]) -> None:
-        """:param events: For each env "go", "terminate", "truncate", or "interrupt" (reset after the step, without done)"""
-        next_states = [state.later() for state in self.states]
-        self.buffer.add(
-            _encode(self.space, self.states),
-            _encode(self.space, next_states),
-            np.array(self.states) / 100,
-            np.full(self.n_envs, np.nan),
-            np.array([event in ("terminate", "truncate") for event in events]),
-            [{"TimeLimit.truncated": True} if event == "truncate" else {} for event in events],
-        )
-        for env, event in enumerate(events):
-            trajectory = (env, self.cuts[env])
-            self.transitions[env].append((self.states[env], trajectory))
-            self.final[trajectory] = next_states[env]
-            if event == "terminate":
-                self.terminated.add(trajectory)
-            self.states[env] = next_states[env]
-            if event != "go":
-                self.reset(env)
-
-    def reset(self, env: int) -> None:
-        self.cuts[env] += 1
-        self.states[env] = State(env, self.states[env].episode + 1, 0)
-
-    def truncate(self, reset: bool) -> None:
-        """:param reset: Whether the environments are reset, or go on from the same states in a trajectory of its own"""
-        self.buffer.truncate_last_trajectory()
-        for env in range(self.n_envs):
-            if reset:
-                self.reset(env)
-            else:
-                self.cuts[env] += 1
-
-    def stored(self) -> dict[State, tuple[int, int]]:
-        """:return: The states of the transitions that the buffer must hold, each with its trajectory"""
-        return dict(item for transitions in self.transitions for item in transitions[-self.capacity :])
-
-    def check(self, batch: GoalBatch) -> None:
-        """Compare every row of a batch with the lists."""
-        stored = self.stored()
-        reached = {_achieved(state.later()) for state in stored}
-        commanded = {_commanded(state) for state in stored}
-        states, next_states = _states(batch.observations), _states(batch.next_observations)
-        goals = [Goal(*row) for row in _numbers(batch.observations["desired_goal"])]
-        assert _numbers(batch.next_observations["desired_goal"]) == goals
-        np.testing.assert_allclose(batch.actions, np.array(states) / 100, atol=1e-6)
-        for i, (state, next_state, done) in enumerate(zip(states, next_states, batch.dones.tolist(), strict=True)):
-            trajectory = stored[state]
-            assert next_state == state.later()
-            assert done == (trajectory in self.terminated and next_state == self.final[trajectory])
-            (kind,) = (kind for kind, part in batch.kinds.items() if part.start <= i < part.stop)
-            if kind == "future":
-                assert goals[i] == _achieved(State(state.env, state.episode, goals[i].t))
-                assert state.t < goals[i].t <= self.final[trajectory].t
-            elif kind in ("random", "commanded"):
-                assert goals[i] in (reached if kind == "random" else commanded)
-            else:
-                expected = {
-                    "original": _commanded(state),
-                    "next": _achieved(next_state),
-                    "final": _achieved(self.final[trajectory]),
-                }
-                assert goals[i] == expected[kind]
-
-    def sample(self, batch_size: int, kind: str, n_batches: int = 1, **kwargs: Any) -> list[GoalBatch]:
-        return self.buffer.sample_goals(batch_size, {kind: 1.0}, n_batches=n_batches, **kwargs)
+from sb3_clearning.buffers import GOAL_KINDS, GoalReplayBuffer, goal_slices, truncated_geometric
 
 
 @pytest.fixture(autouse=True)
@@ -238,8 +73,8 @@ def test_samples_are_those_of_the_trajectories_and_all_of_them(
     assert world.buffer.size() * n_envs == len(stored)
     (batch,) = world.sample(60 * len(stored), "random")
     world.check(batch)
-    assert set(_states(batch.observations)) == set(stored)
-    assert {Goal(*row) for row in _numbers(batch.observations["desired_goal"])} == {_achieved(s.later()) for s in stored}
+    assert set(states_of(batch.observations)) == set(stored)
+    assert {Goal(*row) for row in numbers(batch.observations["desired_goal"])} == {achieved(s.later()) for s in stored}
 
 
 @pytest.mark.parametrize("kind", GOAL_KINDS)
@@ -276,8 +111,8 @@ def test_an_episode_longer_than_the_ring_keeps_its_newest_states() -> None:
         world.step([event])
     (batch,) = world.sample(500, "future", gamma=1.0)
     world.check(batch)
-    assert {state.t for state in _states(batch.observations)} == {13, 14, 15, 16, 17}
-    assert {goal[2] for goal in _numbers(batch.observations["desired_goal"])} == {14, 15, 16, 17, 18}
+    assert {state.t for state in states_of(batch.observations)} == {13, 14, 15, 16, 17}
+    assert {goal[2] for goal in numbers(batch.observations["desired_goal"])} == {14, 15, 16, 17, 18}
 
 
 def test_sample_gives_the_commanded_goals() -> None:
@@ -323,7 +158,7 @@ def test_samples_are_float32_or_the_images_own_type_and_one_matrix_where_all_key
 
 
 def test_float64_observations_that_float32_rounds_do_not_interrupt_an_episode() -> None:
-    space = spaces.Dict(observation=_floats(1, dtype=np.float64), achieved_goal=_floats(1), desired_goal=_floats(1))
+    space = spaces.Dict(observation=floats(1, dtype=np.float64), achieved_goal=floats(1), desired_goal=floats(1))
     buffer = GoalReplayBuffer(10, space, spaces.Box(-1, 1, (1,)), device="cpu")
     for t in range(5):
         obs, next_obs = ({key: np.array([[(t + i) / 3]]) for key in space.spaces} for i in (0, 1))
@@ -392,7 +227,7 @@ def test_future_goals_follow_the_truncated_geometric_law(gamma: float, absorbing
     counts: dict[State, Counter[int]] = {state: Counter() for state in world.stored()}
     assert len({trajectory for trajectory in world.stored().values()}) == 5
     for batch in world.sample(2000, "future", n_batches=40, gamma=gamma, absorbing=absorbing):
-        for state, goal in zip(_states(batch.observations), _numbers(batch.observations["desired_goal"]), strict=True):
+        for state, goal in zip(states_of(batch.observations), numbers(batch.observations["desired_goal"]), strict=True):
             counts[state][goal[2] - state.t] += 1
     for state, trajectory in world.stored().items():
         horizon = world.final[trajectory].t - state.t
@@ -406,7 +241,7 @@ def test_transitions_are_drawn_uniformly() -> None:
     for step in range(12):
         world.step(["go", "terminate", "truncate" if step % 4 == 3 else "go"])
     (batch,) = world.sample(40_000, "next")
-    counts = Counter(_states(batch.observations))
+    counts = Counter(states_of(batch.observations))
     assert stats.chisquare([counts[state] for state in world.stored()]).pvalue > 1e-4
 
 
@@ -436,7 +271,7 @@ def test_random_goals_are_uniform_over_next_states_and_independent_of_their_tran
     n_batches = int(np.ceil(8_000 / (rows.stop - rows.start)))
     for batch in world.buffer.sample_goals(batch_size, relabel, n_batches=n_batches):
         observations = batch.observations["observation"][rows]
-        for state, goal in zip(_numbers(observations), _numbers(batch.observations["desired_goal"][rows]), strict=True):
+        for state, goal in zip(numbers(observations), numbers(batch.observations["desired_goal"][rows]), strict=True):
             table[rank[State(*state)], rank[State(*goal[:3]).later(-1)]] += 1
     # One test of both: every pair of a transition and another's next state is equally probable
     assert stats.chisquare(table.reshape(-1)).pvalue > 1e-4
@@ -462,7 +297,7 @@ def test_batches_drawn_at_once_differ() -> None:
     for _ in range(50):
         world.step(["go"])
     first, second = world.sample(32, "future", n_batches=2)
-    assert _states(first.observations) != _states(second.observations)
+    assert states_of(first.observations) != states_of(second.observations)
 
 
 # -- the shares of a batch --------------------------------------------------------------------------------------------------
@@ -609,7 +444,7 @@ class CountingEnv(gym.Env):
         self.state = State(env, -1, 0)
 
     def _observation(self) -> dict[str, np.ndarray]:
-        return {key: value[0] for key, value in _encode(self.layout, [self.state]).items()}
+        return {key: value[0] for key, value in encode(self.layout, [self.state]).items()}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, np.ndarray], dict]:
         super().reset(seed=seed)
@@ -637,8 +472,8 @@ def test_collecting_with_sb3_keeps_the_true_final_states_and_terminations() -> N
     ends[interrupted] = left
     seen: Counter[str] = Counter()
     for batch in model.replay_buffer.sample_goals(500, {"final": 1.0}, n_batches=4):
-        states, next_states = _states(batch.observations), _states(batch.next_observations)
-        goals = _numbers(batch.observations["desired_goal"])
+        states, next_states = states_of(batch.observations), states_of(batch.next_observations)
+        goals = numbers(batch.observations["desired_goal"])
         for state, next_state, goal, done in zip(states, next_states, goals, batch.dones.tolist(), strict=True):
             assert next_state == state.later()
             assert done == (state.episode % 3 == 0 and next_state.t == 6)
@@ -700,7 +535,7 @@ def test_a_camera_beside_normalized_floats_keeps_its_type_and_values() -> None:
     world.step(["go"])
     (batch,) = world.sample(3, "next", env=venv)
     assert batch.observations["camera"].dtype == th.uint8
-    assert _numbers(batch.next_observations["camera"]) == [(0, 0, 1) * 16] * 3
+    assert numbers(batch.next_observations["camera"]) == [(0, 0, 1) * 16] * 3
     np.testing.assert_allclose(batch.next_observations["observation"], [[-5, -5, -4]] * 3, atol=1e-3)
 
 
@@ -710,10 +545,10 @@ def test_a_camera_beside_normalized_floats_keeps_its_type_and_values() -> None:
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (_floats(3), "needs a goal environment.*GoalFromObservation"),
-        (spaces.Dict(observation=_floats(3), desired_goal=_floats(2)), r"lacks \['achieved_goal'\]"),
-        (spaces.Dict(observation=_floats(3), achieved_goal=_floats(2), desired_goal=_floats(3)), "goal spaces do not match"),
-        (spaces.Dict(observation=_floats(3), achieved_goal=_floats(2), desired_goal=_image(2)), "goal spaces do not match"),
+        (floats(3), "needs a goal environment.*GoalFromObservation"),
+        (spaces.Dict(observation=floats(3), desired_goal=floats(2)), r"lacks \['achieved_goal'\]"),
+        (spaces.Dict(observation=floats(3), achieved_goal=floats(2), desired_goal=floats(3)), "goal spaces do not match"),
+        (spaces.Dict(observation=floats(3), achieved_goal=floats(2), desired_goal=image(2)), "goal spaces do not match"),
     ],
 )
 def test_a_space_that_is_not_of_goals_is_refused_with_advice(space: spaces.Space, message: str) -> None:

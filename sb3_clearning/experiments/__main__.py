@@ -7,6 +7,15 @@ EXPERIMENTS = {
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "two minutes on FetchReach: a trained agent, its learning curve and its future density",
     "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",
+    "gridworld": "predictions of C-learning and Q-learning against the exact future, on- and off-policy",
+    "normalization": "hypothesis 1: predictions sum to one for C-learning, not for Q-learning",
+    "relabel_ratio": "hypothesis 2: Q-learning's error against the relabelling ratio, for several gammas",
+    "analytic_q": "the appendix's two examples in closed form, against tabular Q-learning",
+    "calibration": "predicted probabilities of events against their frequency in held-out rollouts",
+    "locomotion_data": "trains an agent for each locomotion task and collects its experience",
+    "locomotion": "the error of the expected future state against gamma, on Walker2d, Hopper and Ant",
+    "visions": "rendered expected futures of HalfCheetah, Ant, Walker2d and Hopper",
+    "paper": "results/paper.md: the paper's claims about prediction, and ours, from the tables",
 }
 
 
@@ -14,7 +23,7 @@ def main() -> None:
     """Run the experiment that the command line names."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in EXPERIMENTS:
-        listing = "\n".join(f"  {key:12} {text}" for key, text in EXPERIMENTS.items())
+        listing = "\n".join(f"  {key:16} {text}" for key, text in EXPERIMENTS.items())
         sys.exit(f"usage: python -m sb3_clearning.experiments NAME [options]\n\n{listing}")
     importlib.import_module(f"sb3_clearning.experiments.{name}").main(sys.argv[2:])
 

@@ -22,7 +22,7 @@ from sb3_clearning import CLearning
 from sb3_clearning.distances import EpisodeDistances
 from sb3_clearning.experiments.evaluation import EVALUATION_SEED, evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import append_row, read_rows
+from sb3_clearning.experiments.rows import append_row, read_rows, spread
 
 
 class Task(NamedTuple):
@@ -133,16 +133,6 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
                 f"{statistics.mean(initial):.3f} |"
             )
     return lines
-
-
-def spread(values: list[float], digits: int) -> str:
-    """
-    :param values: The values of the seeds
-    :param digits: How many digits to show
-    :return: Their mean and standard deviation
-    """
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
 def write_table(rows: list[dict[str, str]], path: Path) -> None:

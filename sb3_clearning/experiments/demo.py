@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.utils import obs_as_tensor
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.evaluation import evaluate_goals
@@ -81,26 +79,6 @@ def plot_curve(curve: Curve, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-@th.no_grad()
-def log_density_ratio(
-    model: CLearning, observation: dict[str, np.ndarray], goals: np.ndarray, action: np.ndarray
-) -> np.ndarray:
-    r"""
-    The classifier's log-odds, :math:`\log p_+(g \mid s, a) - \log p(g)`, Eq. "prob-ratio".
-
-    :param model: A trained model
-    :param observation: One state
-    :param goals: ``(n, goal_dim)``
-    :param action: The first action, within [-1, 1]
-    :return: ``(n,)``
-    """
-    batch = {key: np.repeat(value[None], len(goals), axis=0).astype(np.float32) for key, value in observation.items()}
-    batch["desired_goal"] = goals.astype(np.float32)
-    tensors = obs_as_tensor(batch, model.device)
-    actions = th.as_tensor(action, dtype=th.float32, device=model.device).expand(len(goals), -1)
-    return model.critic(tensors, actions).mean(dim=0).cpu().numpy()
-
-
 def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
     """
     Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal
@@ -123,8 +101,8 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
 
     left, right = np.array([0.0, -1, 0, 0]), np.array([0.0, 1, 0, 0])
     maps = {
-        "first action: y down": log_density_ratio(model, observation, goals, left),
-        "first action: y up": log_density_ratio(model, observation, goals, right),
+        "first action: y down": model.future.log_ratio(observation, left, goals),
+        "first action: y up": model.future.log_ratio(observation, right, goals),
     }
     maps["difference (up - down)"] = maps["first action: y up"] - maps["first action: y down"]
     figure = Figure(figsize=(12, 4), layout="constrained")

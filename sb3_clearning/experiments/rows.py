@@ -2,6 +2,7 @@
 
 import csv
 import os
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,3 +50,13 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """
+    :param values: The values of the seeds
+    :param digits: How many digits to show
+    :return: Their mean and standard deviation
+    """
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"

@@ -17,7 +17,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from stable_baselines3.common.callbacks import EvalCallback
 
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
+from sb3_clearning.zoo.checkpoints import (
+    callbacks_of_the_trial,
+    checkpoint_to_go_on_from,
+    resume_run,
+    trial_folders,
+)
 from sb3_clearning.zoo.goal_logs import GoalColumns, GoalEnvMaker, GoalEvalCallback
+from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.registration import algorithms
 from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, check_parts, default_parts
 
@@ -26,10 +33,6 @@ SUCCESS, DISTANCE = "is_success", "distance"
 
 #: How often a storage is tried before it counts as out of reach.
 STORAGE_ATTEMPTS = 8
-
-
-class InputError(SystemExit, ValueError):
-    """An error of the user's, for which one line says more than a traceback: the interpreter prints it and exits with 1."""
 
 
 def configuration_folder(name: str) -> Path:
@@ -173,11 +176,24 @@ def _create_callbacks(original: Callable[..., None], self: Any) -> None:
     self.callbacks = [
         GoalEvalCallback.in_place_of(callback) if type(callback) is EvalCallback else callback for callback in self.callbacks
     ]
+    if not self.optimize_hyperparameters and checkpoint_to_go_on_from(self.callbacks):
+        self.continue_training = True  # rl-zoo3 asks for the agent to go on with
+
+
+def _load_pretrained_agent(original: Callable[..., Any], self: Any, hyperparams: dict[str, Any], env: Any) -> Any:
+    checkpoint = checkpoint_to_go_on_from(self.callbacks)
+    if checkpoint is None:
+        return original(hyperparams, env)
+    if self.trained_agent:
+        raise InputError(f"{checkpoint.folder} already holds a run: leave `-i` out to go on with it, or name another folder.")
+    print(f"Going on from the checkpoints in {checkpoint.folder}")
+    return resume_run(algorithms()[self.algo], checkpoint, self, hyperparams, env)
 
 
 def _objective(original: Callable[..., float], self: Any, trial: Any) -> float:
     trial.set_user_attr(SEARCH_ATTRIBUTE, self.search_parts)
-    return original(trial)
+    with trial_folders(trial.number):
+        return original(trial)
 
 
 def open_storage(storage: str) -> None:
@@ -235,13 +251,16 @@ def extend_manager(exp_manager: ModuleType) -> None:
         "create_log_folder": _create_log_folder,
         "create_envs": _create_envs,
         "create_callbacks": _create_callbacks,
+        "_load_pretrained_agent": _load_pretrained_agent,
         "objective": _objective,
         "hyperparameters_optimization": _hyperparameters_optimization,
     }
     # All are looked up before any is changed: a version of rl-zoo3 that lacks one stays as it is.
     changed = {name: _extended(getattr(manager, name), extension) for name, extension in extensions.items()}
     make_vec_env = functools.partial(_make_goal_vec_env, exp_manager.make_vec_env)
+    get_callback_list = functools.partial(callbacks_of_the_trial, exp_manager.get_callback_list)
     for name, method in changed.items():
         setattr(manager, name, method)
     exp_manager.make_vec_env = make_vec_env  # type: ignore[attr-defined]
+    exp_manager.get_callback_list = get_callback_list  # type: ignore[attr-defined]
     manager._extended_by_sb3_clearning = True

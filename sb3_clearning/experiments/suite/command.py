@@ -2,9 +2,11 @@
 
 import argparse
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
-from sb3_clearning.experiments.suite import local
+from sb3_clearning.experiments.rows import read_rows
+from sb3_clearning.experiments.suite import cluster, local
 from sb3_clearning.experiments.suite.config import SHIPPED, ConfigError, Run, Suite
 from sb3_clearning.experiments.suite.progress import Progress, status
 from sb3_clearning.experiments.suite.run import RunIsTaken, end_with_parent, execute, read_description
@@ -25,6 +27,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds in the place of the matrix's own")
     made.add_argument("--steps", type=int, help="steps in the place of the tasks' own; more are added to finished runs")
     made.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time, each with one thread")
+    made.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run on this Ray cluster (auto, host:port); --output must be a folder that all nodes share",
+    )
     made.add_argument("--config", nargs="+", type=Path, default=[], metavar="FILE", help="YAML files of your own")
     made.add_argument("--output", type=Path, default=Path("results/suite"), help="folder of the runs and of suite.csv")
     made.add_argument(
@@ -32,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     )
     what = made.add_mutually_exclusive_group()
     what.add_argument("--status", action="store_true", help="show what is there and what is missing")
+    what.add_argument("--report", action="store_true", help="write tables and pictures of what is in suite.csv, by matrix")
     what.add_argument("--list", action="store_true", help="show the tasks, methods and matrices of the configuration")
     what.add_argument("--run", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
     return made
@@ -58,18 +66,41 @@ def main(argv: list[str]) -> None:
     if options.status:
         print(status(runs, output, options.jobs))
         return
+    if options.report:
+        for matrix in options.matrix:
+            of_matrix = suite.runs([matrix], options.tasks, options.methods, options.seeds, options.steps)
+            print(report(matrix, of_matrix, suite, output))
+        return
     prepare(runs, output, options.redo)
     progress = Progress(runs, output, options.jobs)
     progress(set(), set())
     missing = [run for run in runs if output.state(run).done < run.steps]
     try:
-        failed = local.run_all(missing, output, options.jobs, progress)
+        if options.ray:
+            failed = cluster.run_all(missing, output, options.ray, progress)
+        else:
+            failed = local.run_all(missing, output, options.jobs, progress)
     except KeyboardInterrupt:
         raise SystemExit("Stopped. The same command goes on from the checkpoints.") from None
     finally:
         output.merge()
     print(f"The rows are in {output.table}")
     finish(missing, failed, output)
+
+
+def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
+    """
+    :param matrix: The matrix's name
+    :param runs: Its runs
+    :param suite: The configuration
+    :param output: The output folder, whose suite.csv is all that is read
+    :return: The report
+    """
+    from sb3_clearning.experiments.suite.report import write_report
+
+    if not output.table.exists():
+        raise ConfigError(f"There is no {output.table}: start the runs first, or give the folder with --output.")
+    return write_report(matrix, read_rows(output.table), runs, suite.with_reward(), output.folder)
 
 
 def run_here(folder: Path) -> None:
@@ -118,7 +149,7 @@ def listing(suite: Suite) -> str:
     :param suite: The configuration
     :return: Its names
     """
-    parts = {"tasks": suite.tasks, "methods": suite.methods, "matrices": suite.matrices}
+    parts: dict[str, Iterable[str]] = {"tasks": suite.tasks, "methods": suite.methods, "matrices": suite.matrices}
     return "\n".join(
         textwrap.fill(f"{kind}: {', '.join(names)}", 120, subsequent_indent="  ") for kind, names in parts.items()
     )

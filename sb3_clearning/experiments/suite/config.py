@@ -66,7 +66,7 @@ class Run:
 
 
 TASK_KEYS = {"steps", "evaluate_every", "episodes", "speed", "env", "env_kwargs", "arguments"}
-METHOD_KEYS = {"algorithm", "arguments", "tasks"}
+METHOD_KEYS = {"algorithm", "arguments", "tasks", "reward"}
 BLOCK_KEYS = {"tasks", "methods", "seeds", "steps"}
 
 
@@ -132,11 +132,12 @@ class Suite:
         """
         :param matrices: The matrices' names
         :param tasks: The only tasks to take
-        :param methods: The only methods to take; if the matrix has none of them, they take its place
+        :param methods: The only methods to take
         :param seeds: The seeds in the place of the matrices' own
         :param steps: The steps in the place of the tasks' own
         :return: The runs, each once, the cheap ones first
         """
+        matrices = list(matrices)
         wanted_tasks = None if tasks is None else _known(tasks, self.tasks, "task")
         wanted_methods = None if methods is None else _known(methods, self.methods, "method")
         chosen: dict[str, Run] = {}
@@ -149,10 +150,18 @@ class Suite:
                         for seed in _seeds(block.get("seeds", 1) if seeds is None else list(seeds), matrix):
                             run = self.run(task, method, seed, steps or block.get("steps"))
                             chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
+        for kind, wanted in (("task", wanted_tasks), ("method", wanted_methods)):
+            left_out = set(wanted or ()) - {getattr(run, kind) for run in chosen.values()}
+            if left_out and chosen:
+                raise ConfigError(f"The {kind} {sorted(left_out)[0]} is in none of the matrices {', '.join(matrices)}.")
         if not chosen:
             raise ConfigError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
         places = {run.name: place for place, run in enumerate(chosen.values())}
         return sorted(chosen.values(), key=lambda run: (run.steps / run.speed, run.seed, places[run.name]))
+
+    def with_reward(self) -> list[str]:
+        """:return: The methods that read the reward"""
+        return [name for name, method in self.methods.items() if method.get("reward")]
 
     def run(self, task: str, method: str, seed: int, steps: int | None = None) -> Run:
         """
@@ -218,7 +227,7 @@ def argument_names(algorithm: type) -> set[str]:
             names |= {name for name in parameters if not name.startswith("_")}
             if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
                 break
-    return names - {"self", "policy", "env"}
+    return names - {"self", "policy", "env", "seed"}  # the run says these
 
 
 def check_arguments(run: Run) -> None:

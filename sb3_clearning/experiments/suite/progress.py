@@ -72,11 +72,13 @@ class Progress:
         self.last: dict[str, int] = {}
         self.next_look = 0.0
 
-    def __call__(self, going: set[str], failed: set[str]) -> None:
+    def __call__(self, going: set[str], failed: set[str], jobs: int | None = None) -> None:
         """
         :param going: The names of the runs that go on
         :param failed: The names of the runs that failed
+        :param jobs: Runs at the same time from now on
         """
+        self.jobs = jobs or self.jobs
         if time.monotonic() < self.next_look and going:
             return
         self.next_look = time.monotonic() + 2

@@ -103,7 +103,7 @@ def read_description(folder: Path) -> Run | None:
     return Run(**json.loads(path.read_text())) if path.exists() else None
 
 
-def execute(run: Run, folder: Path) -> None:
+def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     """
     Do a run, or what is missing of it.
 
@@ -113,9 +113,10 @@ def execute(run: Run, folder: Path) -> None:
 
     :param run: The run
     :param folder: Its folder
+    :param lock_seconds: How long to wait for another process that has the run
     """
     th.set_num_threads(1)
-    with taken(folder):
+    with taken(folder, lock_seconds):
         for step in run.evaluations():
             rows: list[dict[str, Any]] = list(checkpoint.rows_of(folder))
             if not rows or int(rows[-1]["step"]) < step:

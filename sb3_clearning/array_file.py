@@ -1,0 +1,151 @@
+"""
+A file of named arrays and a JSON document, as safetensors: reading it runs no code. It is whole or it is not there, and it
+knows its own checksum.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+#: Raised when a file's layout changes so that older versions of the package could not read it.
+VERSION = 1
+
+_PREFIX = "sb3_clearning."
+
+
+class UnreadableFileError(ValueError):
+    """A file that is cut off, changed, of another kind, of a later version, or that does not fit. Nothing was changed."""
+
+
+def to_bytes(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    """
+    :param kind: What the file is: "buffer", "checkpoint", …
+    :param content: What JSON can hold
+    :param arrays: The arrays by their names
+    :return: The file
+    """
+    from safetensors.numpy import save
+
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    text = json.dumps(content, allow_nan=False)
+    header = {"format": _PREFIX + kind, "version": str(VERSION), "content": text}
+    return save(arrays, {**header, "sha256": _checksum(header, arrays)})
+
+
+def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """
+    :param kind: What the file should be
+    :param data: The file
+    :param where: How the file is called in errors
+    :return: Its JSON document and its arrays, which can not be written to
+    """
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(data)
+        header = _json(data[8 : 8 + int.from_bytes(data[:8], "little")].decode())["__metadata__"]
+        found, version, text, checksum = (header[key] for key in ("format", "version", "content", "sha256"))
+    except Exception as error:  # whatever the parsers raise for bytes that are none of ours
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise UnreadableFileError(
+            f"{where} is cut off, damaged, or was not written by sb3_clearning ({reason}). Nothing was changed."
+        ) from error
+    if found != _PREFIX + kind:
+        raise UnreadableFileError(f"{where} holds {found!r}, not {_PREFIX + kind!r}. Nothing was changed.")
+    if version != str(VERSION):
+        raise UnreadableFileError(
+            f"{where} has the layout's version {version!r}, and this sb3_clearning reads version {VERSION}: install the "
+            "version of sb3_clearning that wrote it. Nothing was changed."
+        )
+    try:
+        right = _checksum({"format": found, "version": version, "content": text}, arrays) == checksum
+        content = _json(text) if right else None
+    except Exception as error:
+        raise UnreadableFileError(f"{where} has no readable content ({error}). Nothing was changed.") from error
+    if not right:
+        raise UnreadableFileError(f"{where} was damaged or changed: its checksum does not match. Nothing was changed.")
+    if not isinstance(content, dict):
+        raise UnreadableFileError(f"{where} has no readable content. Nothing was changed.")
+    return content, arrays
+
+
+def write_arrays(path: Path, kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """
+    Write a file beside its place and rename it: whatever happens meanwhile, the old file is whole or the new one is.
+
+    :param path: The file's place
+    :param kind: What the file is
+    :param content: What JSON can hold
+    :param arrays: The arrays by their names
+    :return: The SHA-256 of the file's bytes
+    """
+    data = to_bytes(kind, content, arrays)
+    write_whole(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """
+    :param path: A file of :func:`write_arrays`
+    :param kind: What the file should be
+    :param sha256: The SHA-256 that its bytes should have, if it is known
+    :return: Its JSON document and its arrays, which can not be written to
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UnreadableFileError(f"There is no file {path}.") from error
+    except OSError as error:
+        raise UnreadableFileError(f"{path} can not be read: {error}.") from error
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise UnreadableFileError(f"{path} was damaged or changed: its checksum does not match. Nothing was changed.")
+    return from_bytes(kind, data, str(path))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """
+    :param path: The file's place
+    :param data: Its bytes
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync_folder(path.parent)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming last through a loss of power, where the system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _checksum(header: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+        digest.update(np.asarray(array, order="C").reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _json(text: str) -> Any:
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)

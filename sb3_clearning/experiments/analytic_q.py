@@ -1,0 +1,259 @@
+r"""
+The paper's appendix "Analytic Examples of Q-learning Failures": two Markov processes in which Q-learning with hindsight
+relabelling does not learn the future, in closed form and by tabular Q-learning.
+
+The paper's algebra has slips, so three columns stand beside what is learned: the formula as printed, the solution of the
+paper's own equations, and the fixed point, for which the cases' probabilities are divided by their sum (in Example 1 the paper
+conditions on the goal but does not divide).
+
+``python -m sb3_clearning.experiments analytic_q`` writes results/analytic_q.csv, .md and .png.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sb3_clearning.experiments.sweep import check, parser, sweep
+
+LAMBDAS = (0.2, 0.5, 0.8, 0.95)
+GAMMAS = (0.5, 0.9)
+FIELDS = ("example", "quantity", "n", "lambda", "gamma", "seed", "printed", "corrected", "fixed_point", "learned", "truth")
+
+
+class Process(NamedTuple):
+    """
+    A Markov process as the transitions that were observed once each.
+
+    :param states: ``(n,)``
+    :param next_states: ``(n,)``
+    :param n_states: Number of states
+    """
+
+    states: np.ndarray
+    next_states: np.ndarray
+    n_states: int
+
+
+def example_1(n: int) -> Process:
+    """
+    :param n: Number of states
+    :return: Each state leads to itself
+    """
+    return Process(np.arange(n), np.arange(n), n)
+
+
+def example_2() -> Process:
+    """:return: The first state leads to both, the second to itself"""
+    return Process(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)
+
+
+class Formulas(NamedTuple):
+    """
+    A value of Q in closed form.
+
+    :param printed: As in the paper
+    :param corrected: The solution of the paper's equation
+    :param fixed_point: What Q-learning converges to
+    :param truth: The future's probability
+    """
+
+    printed: float
+    corrected: float
+    fixed_point: float
+    truth: float
+
+
+def formulas_1(n: int, lambda_: float, gamma: float) -> dict[str, Formulas]:
+    """
+    :param n: Number of states
+    :param lambda_: The relabelling ratio
+    :param gamma: The discount factor
+    :return: Q of a state for itself
+    """
+    rest = 1 - lambda_ * gamma / n
+    fixed = (1 - lambda_) / (1 - lambda_ + lambda_ * (1 - gamma) / n)
+    return {"Q11": Formulas((1 - gamma) / rest, (1 - lambda_) / rest, fixed, 1.0)}
+
+
+def formulas_2(lambda_: float, gamma: float) -> dict[str, Formulas]:
+    """
+    :param lambda_: The relabelling ratio
+    :param gamma: The discount factor
+    :return: The values of Q, and the normalised prediction for the first state
+    """
+    discounted = gamma * lambda_
+    q11 = 2 * (1 - lambda_) / (2 - discounted)
+    printed_22 = (2 - 2 * lambda_) / (2 - lambda_ + discounted)
+    q22 = (2 - 2 * lambda_) / (2 - lambda_ - discounted)
+    printed_12 = 2 * (1 - lambda_) * (2 - lambda_ + 2 * discounted) / ((2 - discounted) * (2 - lambda_ + discounted))
+    q12 = 2 * (1 - lambda_) * (2 - lambda_) / ((2 - discounted) * (2 - lambda_ - discounted))
+    printed_share = (2 - lambda_ + discounted) / (4 - 2 * lambda_ + 3 * discounted)
+    share = (2 - lambda_ - discounted) / (4 - 2 * lambda_ - discounted)
+    stays = (2 - 2 * gamma) / (2 - gamma)
+    return {
+        "Q11": Formulas(q11, q11, q11, stays),
+        "Q12": Formulas(printed_12, q12, q12, 1 - stays),
+        "Q21": Formulas(0.0, 0.0, 0.0, 0.0),
+        "Q22": Formulas(printed_22, q22, q22, 1.0),
+        "Q11 / (Q11 + Q12)": Formulas(printed_share, share, share, stays),
+    }
+
+
+def tabular_q(process: Process, lambda_: float, gamma: float, steps: int, seeds: int) -> np.ndarray:
+    """
+    Tabular Q-learning with hindsight relabelling: a transition of those observed, with its next state as the goal (share
+    1 - lambda, target 1) or a random one (target gamma Q of the next state).
+
+    :param process: The process
+    :param lambda_: The relabelling ratio
+    :param gamma: The discount factor
+    :param steps: Number of updates
+    :param seeds: Number of independent runs
+    :return: Q of state and goal, the mean over the last half of the updates, ``(seeds, n_states, n_states)``
+    """
+    rng = np.random.default_rng(0)
+    q = np.zeros((seeds, process.n_states, process.n_states))
+    visits, mean, run = np.zeros_like(q), np.zeros_like(q), np.arange(seeds)
+    for step in range(steps):
+        which = rng.integers(len(process.states), size=seeds)
+        state, next_state = process.states[which], process.next_states[which]
+        random = rng.random(seeds) < lambda_
+        goal = np.where(random, rng.integers(process.n_states, size=seeds), next_state)
+        target = np.where(random, gamma * q[run, next_state, goal], 1.0)
+        visits[run, state, goal] += 1
+        rate = 20 / (20 + visits[run, state, goal])
+        q[run, state, goal] += rate * (target - q[run, state, goal])
+        if step >= steps // 2:
+            mean += q
+    return mean / (steps - steps // 2)
+
+
+def measure(setting: tuple[int, int, float, float], seeds: int, steps: int) -> Iterator[dict[str, Any]]:
+    """
+    :param setting: Example, number of states, lambda and gamma
+    :param seeds: Number of seeds
+    :param steps: Number of updates
+    :return: A row for each seed and quantity
+    """
+    example, n, lambda_, gamma = setting
+    process = example_1(n) if example == 1 else example_2()
+    learned = tabular_q(process, lambda_, gamma, steps, seeds)
+    found = formulas_1(n, lambda_, gamma) if example == 1 else formulas_2(lambda_, gamma)
+    for quantity, values in found.items():
+        for seed, q in enumerate(learned):
+            if quantity.startswith("Q11 /"):
+                value = q[0, 0] / (q[0, 0] + q[0, 1])
+            else:
+                value = q[int(quantity[1]) - 1, int(quantity[2]) - 1]
+            numbers = {key: round(number, 5) for key, number in {**values._asdict(), "learned": float(value)}.items()}
+            yield {
+                "example": example,
+                "quantity": quantity,
+                "n": n,
+                "lambda": lambda_,
+                "gamma": gamma,
+                "seed": seed,
+                **numbers,
+            }
+
+
+def is_done(setting: tuple[int, int, float, float], rows: list[dict[str, str]], seeds: int) -> bool:
+    """
+    :param setting: Example, number of states, lambda and gamma
+    :param rows: The table
+    :param seeds: Number of seeds
+    :return: Whether the table has all of its rows
+    """
+    wanted = tuple(map(str, setting))
+    found = {row["seed"] for row in rows if (row["example"], row["n"], row["lambda"], row["gamma"]) == wanted}
+    return found >= {str(seed) for seed in range(seeds)}
+
+
+def summary(rows: list[dict[str, str]]) -> dict[tuple[str, ...], dict[str, float]]:
+    """
+    :param rows: The table
+    :return: For each example, quantity, n, lambda and gamma the formulas and mean and deviation of what was learned
+    """
+    keys = ("example", "quantity", "n", "lambda", "gamma")
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    result = {}
+    for key, group in groups.items():
+        learned = np.array([float(row["learned"]) for row in group])
+        numbers = {name: float(group[0][name]) for name in ("printed", "corrected", "fixed_point", "truth")}
+        result[key] = {**numbers, "learned": float(learned.mean()), "deviation": float(learned.std()), "seeds": len(group)}
+    return result
+
+
+def write_table(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    :param rows: The table
+    :param path: The Markdown file to write
+    """
+    lines = [
+        "# Q-learning with hindsight relabelling in closed form",
+        "",
+        "Made by `python -m sb3_clearning.experiments analytic_q`. *Printed*: the paper's formula. *Corrected*: the "
+        "solution of the "
+        "paper's equation. *Fixed point*: with the cases' probabilities divided by their sum. *Learned*: tabular "
+        "Q-learning, mean ± "
+        "standard deviation over seeds. *Truth*: the probability that the future has.",
+        "",
+        "| example | quantity | n | λ | γ | printed | corrected | fixed point | learned | truth |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (example, quantity, n, lambda_, gamma), found in summary(rows).items():
+        numbers = " | ".join(f"{found[name]:.3f}" for name in ("printed", "corrected", "fixed_point"))
+        learned = f"{found['learned']:.3f} ± {found['deviation']:.3f}"
+        lines.append(f"| {example} | {quantity} | {n} | {lambda_} | {gamma} | {numbers} | {learned} | {found['truth']:.3f} |")
+    off = {name: max(abs(found[name] - found["learned"]) for found in summary(rows).values()) for name in Formulas._fields}
+    lines += [
+        "",
+        f"Largest difference to what is learned: printed {off['printed']:.3f}, corrected {off['corrected']:.3f}, "
+        f"fixed point {off['fixed_point']:.3f}, truth {off['truth']:.3f}.",
+        "",
+        f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.",
+        "",
+    ]
+    path.write_text("\n".join(lines))
+
+
+def plot(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    :param rows: The table
+    :param path: The picture to write
+    """
+    from matplotlib.figure import Figure
+
+    found = list(summary(rows).values())
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, 4, sharey=True), Formulas._fields, strict=True):
+        axes.plot([0, 1], [0, 1], color="gray", linewidth=0.8)
+        axes.plot([row[name] for row in found], [row["learned"] for row in found], ".")
+        axes.set(title=name.replace("_", " "), xlabel="formula")
+    figure.axes[0].set_ylabel("tabular Q-learning")
+    figure.suptitle("Closed forms against what Q-learning learns (a point per example, λ and γ)")
+    figure.savefig(path, dpi=130)
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    arguments = parser("analytic_q", __doc__, seeds=20)
+    options = arguments.parse_args(argv)
+    check(options, arguments)
+    lambdas = LAMBDAS[1:3] if options.quick else LAMBDAS
+    cases = [(1, 2), (1, 10), (2, 2)]
+    settings = [(*case, value, gamma) for case in cases for gamma in GAMMAS for value in lambdas]
+    path = options.output / ("analytic_q_quick.csv" if options.quick else "analytic_q.csv")
+    steps = 5000 if options.quick else 40_000
+    work = partial(measure, seeds=options.seeds, steps=steps)
+    rows = sweep(path, FIELDS, settings, partial(is_done, seeds=options.seeds), work, options.jobs)
+    write_table(rows, path.with_suffix(".md"))
+    plot(rows, path.with_suffix(".png"))
+    print(path.with_suffix(".md").read_text())

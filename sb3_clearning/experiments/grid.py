@@ -1,0 +1,187 @@
+"""
+The continuous gridworld for the prediction experiments: policies, data, predictions and their errors, many seeds at
+once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch as th
+
+from sb3_clearning.envs.gridworld import MOVES, SIZE, all_cells, cell_of, future_distribution, next_cell
+from sb3_clearning.future.next_actions import ActionPool
+from sb3_clearning.future.training import BatchedClassifiers, TrainingData, TrainingSettings, train_classifiers
+
+N_CELLS = SIZE * SIZE
+#: The paper: 100 trajectories of 100 steps.
+N_TRAJECTORIES, LENGTH = 100, 100
+
+
+class GridSeed(NamedTuple):
+    """
+    One seed's experiment.
+
+    :param evaluated: ``(25, 4)``, the policy whose future is asked about
+    :param observations: ``(n, 2)``
+    :param actions: ``(n,)``
+    :param next_observations: ``(n, 2)``
+    :param ends: ``(n,)``
+    """
+
+    evaluated: np.ndarray
+    observations: np.ndarray
+    actions: np.ndarray
+    next_observations: np.ndarray
+    ends: np.ndarray
+
+    def marginal(self, even_goals: float = 0.0) -> np.ndarray:
+        """
+        :param even_goals: The share of random goals that are spread evenly over the world
+        :return: ``(25,)``, the distribution of random goals: how often each cell was entered (each count raised by one half so
+            that none is zero), mixed with an even one
+        """
+        counts = np.bincount(cell_number(self.next_observations), minlength=N_CELLS) + 0.5
+        return (1 - even_goals) * counts / counts.sum() + even_goals / N_CELLS
+
+
+def cell_number(observations: np.ndarray) -> np.ndarray:
+    """
+    :param observations: ``(…, 2)``
+    :return: The numbers of their cells, ``(…)``
+    """
+    cells = cell_of(observations)
+    return cells[..., 0] * SIZE + cells[..., 1]
+
+
+def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES, length: int = LENGTH) -> GridSeed:
+    """
+    Policies from Dirichlet(1), one to collect and, off-policy, another one to ask about; and the collected data. On- and
+    off-policy experiments of a seed have the same data.
+
+    :param seed: The seed
+    :param off_policy: Whether another policy is evaluated than the one that collects
+    :param n_trajectories: Number of trajectories, from uniform first cells
+    :param length: Steps of each
+    :return: The experiment
+    """
+    rng = np.random.default_rng(seed)
+    collecting, other = rng.dirichlet(np.ones(len(MOVES)), size=(2, N_CELLS))
+    cells = np.empty((length + 1, n_trajectories, 2), dtype=np.int64)
+    actions = np.empty((length, n_trajectories), dtype=np.int64)
+    cells[0] = rng.integers(SIZE, size=(n_trajectories, 2))
+    for t in range(length):
+        cumulative = collecting[cells[t, :, 0] * SIZE + cells[t, :, 1]].cumsum(axis=1)
+        drawn = (rng.random((n_trajectories, 1)) >= cumulative).sum(axis=1)
+        actions[t] = np.minimum(drawn, len(MOVES) - 1)
+        cells[t + 1] = next_cell(cells[t], MOVES[actions[t]])
+    seen = (cells + (rng.random(cells.shape) - 0.5) * (1 - 1e-6)).astype(np.float32)
+    ends = np.zeros((n_trajectories, length), dtype=bool)
+    ends[:, -1] = True
+
+    def flat(values: np.ndarray) -> np.ndarray:  # one trajectory after the other
+        return np.swapaxes(values, 0, 1).reshape(n_trajectories * length, *values.shape[2:])
+
+    return GridSeed(other if off_policy else collecting, flat(seen[:-1]), flat(actions), flat(seen[1:]), ends.reshape(-1))
+
+
+def training_data(seed: GridSeed, even_goals: float = 0.0) -> TrainingData:
+    """
+    :param seed: The experiment
+    :param even_goals: The share of random goals that are spread evenly over the world; the others are visited ones
+    :return: Its data for the networks, which see plain coordinates and a one-hot action
+    """
+    n = len(seed.actions)
+    eye = np.eye(len(MOVES), dtype=np.float32)
+    pool = ActionPool(eye[None], seed.evaluated[cell_number(seed.next_observations)], np.ones(n, dtype=bool))
+    last = np.flatnonzero(seed.ends)
+    inputs = 2 + len(MOVES) + 2
+    random_goals = None
+    if even_goals > 0:
+        rng = np.random.default_rng(n)
+        even = rng.random(n) < even_goals
+        anywhere = rng.uniform(-0.5, SIZE - 0.5, size=(n, 2)).astype(np.float32)
+        random_goals = np.where(even[:, None], anywhere, seed.next_observations)
+    return TrainingData(
+        seed.observations, eye[seed.actions], seed.next_observations, seed.next_observations,
+        last[np.searchsorted(last, np.arange(n))], np.zeros(n, dtype=bool), pool, np.zeros(inputs), np.ones(inputs),
+        random_goals,
+    )  # fmt: skip
+
+
+@th.no_grad()
+def predicted_logits(classifiers: BatchedClassifiers, n: int) -> np.ndarray:
+    """
+    :param classifiers: The networks
+    :param n: Their number
+    :return: Logits at the cells' centres, ``(n, 25, 4, 25)``
+    """
+    cells = th.as_tensor(all_cells(), dtype=th.float32)
+    shape = (N_CELLS, len(MOVES), N_CELLS)
+    states = cells[:, None, None].expand(*shape, -1)
+    actions = th.eye(len(MOVES))[None, :, None].expand(*shape, -1)
+    goals = cells[None, None].expand(*shape, -1)
+    inputs = th.cat([states, actions, goals], dim=-1).reshape(1, -1, 2 + len(MOVES) + 2)
+    return classifiers(inputs.expand(n, -1, -1)).reshape(n, *shape).double().numpy()
+
+
+def fit_seeds(
+    seeds: Sequence[GridSeed],
+    settings: TrainingSettings,
+    seed: int = 0,
+    even_goals: float = 0.0,
+    progress: Callable[[int, th.Tensor], None] | None = None,
+) -> np.ndarray:
+    """
+    Train all seeds' networks together.
+
+    :param seeds: The experiments
+    :param settings: How the networks are trained
+    :param seed: The seed of initial weights and batches; networks and batches of the experiments are independent draws
+    :param even_goals: See :func:`training_data`
+    :param progress: See :func:`train_classifiers`
+    :return: Logits at the cells' centres, ``(n_seeds, 25, 4, 25)``
+    """
+    classifiers = train_classifiers([training_data(one, even_goals) for one in seeds], settings, seed=seed, progress=progress)
+    return predicted_logits(classifiers, len(seeds))
+
+
+def log_sigmoid(logits: np.ndarray) -> np.ndarray:
+    """
+    :param logits: Of any shape
+    :return: log sigmoid(logits)
+    """
+    return -np.logaddexp(0, -logits)
+
+
+class GridErrors(NamedTuple):
+    """
+    How good a prediction ``(25, 4, 25)`` is.
+
+    :param kl: Mean over states and actions of KL(truth, normalised prediction)
+    :param total: Mean over states and actions of the prediction's sum over cells, before it is normalised
+    """
+
+    kl: float
+    total: float
+
+
+def errors(log_density: np.ndarray, truth: np.ndarray) -> GridErrors:
+    """
+    :param log_density: ``(25, 4, 25)``, of the prediction; a cell's area is 1
+    :param truth: ``(25, 4, 25)``
+    :return: The errors
+    """
+    top = log_density.max(axis=-1, keepdims=True)
+    log_total = top + np.log(np.exp(log_density - top).sum(axis=-1, keepdims=True))
+    terms = np.where(truth > 0, truth * (np.log(np.maximum(truth, 1e-300)) - (log_density - log_total)), 0.0)
+    return GridErrors(float(terms.sum(axis=-1).mean()), float(np.exp(log_total).mean()))
+
+
+def true_future(seed: GridSeed, gamma: float) -> np.ndarray:
+    """
+    :param seed: The experiment
+    :param gamma: The discount factor
+    :return: The exact answer, ``(25, 4, 25)``
+    """
+    return future_distribution(seed.evaluated, gamma)

@@ -1,0 +1,244 @@
+"""
+How far is the predicted expected future state from the real one, as gamma grows? Monte Carlo and TD C-learning against a
+one-step model that is unrolled, on Walker2d, Hopper and Ant (the paper's figure "more-predictions").
+
+Data: Minari's ``mujoco/TASK/expert-v0`` where it is on this machine, else what ``locomotion_data`` has collected.
+
+``python -m sb3_clearning.experiments locomotion`` writes results/locomotion.csv, .md and .png.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sb3_clearning.density import FutureStateEstimator
+from sb3_clearning.experiments.locomotion_data import DATA, TASKS
+from sb3_clearning.experiments.rows import spread
+from sb3_clearning.experiments.statistics import half_width
+from sb3_clearning.experiments.sweep import check, parser, sweep
+from sb3_clearning.future.dynamics import OneStepModel
+from sb3_clearning.future.experience import Experience, experience_from, take
+
+GAMMAS = (0.5, 0.8, 0.9, 0.95, 0.99)
+METHODS = ("mc", "td", "model")
+#: The paper: one hidden layer of 256, w within [0, 20], the average of the next 100 steps, 1000 pairs and 1000 candidates.
+HIDDEN, W_CLIP, HORIZON, N_PAIRS = (256,), 20.0, 100, 1000
+FIELDS = ("task", "source", "method", "gamma", "batches", "seed", "mse", "mse_raw", "mse_of_mean")
+
+
+class Split(NamedTuple):
+    """
+    A dataset, divided by episodes.
+
+    :param train: 80% of the transitions
+    :param states: States of the test pairs, ``(n, dim)``
+    :param actions: Their actions
+    :param futures: ``(n, horizon, dim)``, the states that followed
+    :param source: Where the data comes from
+    """
+
+    train: Experience
+    states: np.ndarray
+    actions: np.ndarray
+    futures: np.ndarray
+    source: str
+
+
+def load(name: str, data: Path) -> tuple[Experience, str]:
+    """
+    :param name: The task
+    :param data: Where ``locomotion_data`` has written
+    :return: The data without the global position, and where it comes from
+    """
+    minari_name = f"mujoco/{name}/expert-v0"
+    try:
+        return experience_from(minari_name), "Minari expert-v0"
+    except (FileNotFoundError, ImportError):
+        path = data / f"{name}.npz"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"Neither Minari's {minari_name} nor {path} is on this machine: run `minari download {minari_name}`, or "
+            f"`python -m sb3_clearning.experiments locomotion_data --tasks {name}`."
+        )
+    arrays = dict(np.load(path))
+    for key in ("observations", "next_observations"):
+        arrays[key] = arrays[key][:, TASKS[name].n_position :]
+    return experience_from(arrays), "own SAC agent"
+
+
+def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON) -> Split:
+    """
+    :param experience: The data
+    :param source: Where it comes from
+    :param seed: The seed of the division
+    :param horizon: Steps that must follow a test pair
+    :return: The divided data
+    """
+    rng = np.random.default_rng(seed)
+    last = experience.last()
+    episodes = np.unique(last)
+    is_test = np.isin(last, rng.permutation(episodes)[: max(len(episodes) // 5, 1)])
+    usable = np.flatnonzero(is_test & (last - np.arange(len(last)) + 1 >= horizon))
+    if len(usable) == 0 or is_test.all():
+        raise ValueError(
+            f"No test episode has {horizon} steps, or there is only one episode: collect longer ones, or a better agent's "
+            "(`locomotion_data --steps`)."
+        )
+    chosen = rng.choice(usable, min(N_PAIRS, len(usable)), replace=False)
+    states, following = np.asarray(experience.observations), np.asarray(experience.next_observations)
+    futures = following[chosen[:, None] + np.arange(horizon)]
+    keep = np.flatnonzero(~is_test)
+    train = experience._replace(
+        observations=take(states, keep), actions=experience.actions[keep], next_observations=take(following, keep),
+        terminations=experience.terminations[keep], ends=experience.ends[keep],
+    )  # fmt: skip
+    return Split(train, states[chosen], experience.actions[chosen], futures, source)
+
+
+def measure(
+    setting: tuple[str, str, int], data: Path, batches: dict[str, int], gammas: tuple[float, ...]
+) -> Iterator[dict[str, Any]]:
+    """
+    :param setting: Task, method and seed
+    :param data: Where ``locomotion_data`` has written
+    :param batches: Number of batches for each method
+    :param gammas: The discount factors
+    :return: A row for each gamma
+    """
+    task, method, seed = setting
+    found = split(*load(task, data), seed)
+    candidates = np.asarray(found.train.next_observations)
+    scale = candidates.std(axis=0) + 1e-6
+    model = None
+    for gamma in gammas:
+        weights = gamma ** np.arange(found.futures.shape[1])
+        real = np.einsum("nhd,h->nd", found.futures, weights / weights.sum())
+        if method == "model":
+            if model is None:  # does not depend on gamma
+                model = OneStepModel(horizon=found.futures.shape[1], hidden=HIDDEN, seed=seed)
+                model.fit(found.train, steps=batches[method])
+            model.gamma = gamma
+            predicted = model.expected_future_state(found.states, found.actions)
+        else:
+            estimator = FutureStateEstimator(gamma, hidden=HIDDEN, w_clip=W_CLIP, seed=seed)
+            estimator.fit(found.train, method=method, steps=batches[method])
+            predicted = estimator.expected_future_state(found.states, found.actions)
+        errors = {
+            "mse": np.mean(((predicted - real) / scale) ** 2),
+            "mse_raw": np.mean((predicted - real) ** 2),
+            "mse_of_mean": np.mean(((candidates.mean(axis=0) - real) / scale) ** 2),
+        }
+        numbers = {key: round(float(value), 6) for key, value in errors.items()}
+        yield {"task": task, "source": found.source, "method": method, "gamma": gamma, "batches": batches[method], "seed":
+               seed, **numbers}  # fmt: skip
+
+
+def is_done(setting: tuple[str, str, int], rows: list[dict[str, str]], gammas: tuple[float, ...]) -> bool:
+    """
+    :param setting: Task, method and seed
+    :param rows: The table
+    :param gammas: The discount factors
+    :return: Whether the table has all of its rows
+    """
+    wanted = tuple(map(str, setting))
+    return {row["gamma"] for row in rows if (row["task"], row["method"], row["seed"]) == wanted} >= {
+        str(gamma) for gamma in gammas
+    }
+
+
+def values(rows: list[dict[str, str]], task: str, method: str, gamma: float, column: str = "mse") -> np.ndarray:
+    """
+    :param rows: The table
+    :param task: The task
+    :param method: The method
+    :param gamma: The discount factor
+    :param column: What to look up
+    :return: One value per seed
+    """
+    wanted = (task, method, str(gamma))
+    found = {row["seed"]: float(row[column]) for row in rows if (row["task"], row["method"], row["gamma"]) == wanted}
+    return np.array(list(found.values()))
+
+
+def write_table(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    :param rows: The table
+    :param path: The Markdown file to write
+    """
+    gammas = sorted({float(row["gamma"]) for row in rows})
+    lines = [
+        "# The expected future state of locomotion",
+        "",
+        "Made by `python -m sb3_clearning.experiments locomotion`. Squared error of the expected future state over the "
+        "next 100 "
+        "steps, in units of the data's standard deviation, mean over coordinates and 1000 test pairs; mean ± standard "
+        "deviation "
+        "over seeds. *Mean state*: predicting the data's mean, for comparison.",
+        "",
+        "| task | data | method | batches | " + " | ".join(f"γ {gamma}" for gamma in gammas) + " |",
+        "|---|---|---|---|" + "---|" * len(gammas),
+    ]
+    names = {"mc": "MC C-learning", "td": "TD C-learning", "model": "one-step model"}
+    for task in dict.fromkeys(row["task"] for row in rows):
+        for method in dict.fromkeys(row["method"] for row in rows if row["task"] == task):
+            row = next(row for row in rows if (row["task"], row["method"]) == (task, method))
+            cells = [spread(list(found), 3) if len(found := values(rows, task, method, gamma)) else "" for gamma in gammas]
+            lines.append(f"| {task} | {row['source']} | {names[method]} | {row['batches']} | {' | '.join(cells)} |")
+        mine = [row for row in rows if row["task"] == task]
+        plain = [np.mean([float(row["mse_of_mean"]) for row in mine if row["gamma"] == str(gamma)]) for gamma in gammas]
+        cells = [f"{value:.3f}" for value in plain]
+        lines.append(f"| {task} | | mean state | | {' | '.join(cells)} |")
+    lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
+    path.write_text("\n".join(lines))
+
+
+def plot(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    :param rows: The table
+    :param path: The picture to write
+    """
+    from matplotlib.figure import Figure
+
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    gammas = sorted({float(row["gamma"]) for row in rows})
+    figure = Figure(figsize=(4 * len(tasks), 3.6), layout="constrained")
+    labels = {"mc": "MC C-learning", "td": "TD C-learning", "model": "one-step model"}
+    for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
+        for method, label in labels.items():
+            found = {gamma: values(rows, task, method, gamma) for gamma in gammas}
+            found = {gamma: errors for gamma, errors in found.items() if len(errors)}
+            x = [1 / (1 - gamma) for gamma in found]
+            means, widths = [errors.mean() for errors in found.values()], [half_width(errors) for errors in found.values()]
+            axes.errorbar(x, means, np.nan_to_num(widths), marker="o", label=label)
+        axes.set(title=task, xscale="log", yscale="log", xlabel="1 / (1 - γ)", ylabel="error of the expected future state")
+    figure.axes[0].legend(frameon=False)
+    figure.savefig(path, dpi=130)
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    arguments = parser("locomotion", __doc__, seeds=3)
+    arguments.add_argument("--tasks", nargs="+", default=["walker2d", "hopper", "ant"], choices=list(TASKS))
+    arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
+    arguments.add_argument("--batches", type=int, default=10_000, help="for Monte Carlo and the model (the paper: 30000)")
+    arguments.add_argument("--td-batches", type=int, default=3000, help="for TD, as in the paper")
+    options = arguments.parse_args(argv)
+    check(options, arguments)
+    gammas = GAMMAS
+    if options.quick:
+        options.seeds, options.batches, options.td_batches, gammas = 1, 300, 300, (0.5, 0.95)
+    path = options.output / ("locomotion_quick.csv" if options.quick else "locomotion.csv")
+    for task in options.tasks:
+        load(task, options.data)  # raises an error before anything is learned
+    batches = {"mc": options.batches, "td": options.td_batches, "model": options.batches}
+    settings = [(task, method, seed) for seed in range(options.seeds) for task in options.tasks for method in METHODS]
+    work = partial(measure, data=options.data, batches=batches, gammas=gammas)
+    rows = sweep(path, FIELDS, settings, partial(is_done, gammas=gammas), work, options.jobs)
+    write_table(rows, path.with_suffix(".md"))
+    plot(rows, path.with_suffix(".png"))
+    print(path.with_suffix(".md").read_text())

@@ -1,0 +1,204 @@
+"""
+Hypothesis 2: is lambda = (1 + gamma) / 2 the best relabelling ratio for Q-learning? KL against lambda for several gammas,
+under both readings of Q, with C-learning's lines (the paper's figures "prior" and "prior-full"; on-policy).
+
+``python -m sb3_clearning.experiments relabel_ratio`` writes results/relabel_ratio.csv, .md and .png.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sb3_clearning.experiments.grid import errors, fit_seeds, make_seed, true_future
+from sb3_clearning.experiments.gridworld import PAPER, log_densities
+from sb3_clearning.experiments.rows import spread
+from sb3_clearning.experiments.statistics import half_width
+from sb3_clearning.experiments.sweep import check, parser, sweep
+from sb3_clearning.future.training import TrainingSettings
+
+GAMMAS = (0.5, 0.7, 0.9, 0.95)
+#: The neighbours of (1 + gamma) / 2 are .05 apart, or .025 beyond .9.
+LAMBDAS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
+FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """
+    One training of all seeds.
+
+    :param training: How the networks are trained
+    """
+
+    training: TrainingSettings
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """:return: What stands in the table's first columns"""
+        ratio = str(self.training.lambda_) if self.training.method == "q" else ""
+        return str(self.training.gamma), self.training.method, ratio
+
+
+def settings(quick: bool) -> list[Setting]:
+    """
+    :param quick: Whether to leave most of them out
+    :return: All that the experiment compares
+    """
+    result = []
+    for gamma in GAMMAS[::2] if quick else GAMMAS:
+        base = replace(PAPER, gamma=gamma)
+        methods = [replace(base, method="mc"), replace(base, method="td")]
+        methods += [replace(base, method="q", lambda_=value) for value in (LAMBDAS[2::5] if quick else LAMBDAS)]
+        result += [Setting(training) for training in methods]
+    return result
+
+
+def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
+    """
+    :param setting: What is trained
+    :param seeds: Number of seeds
+    :return: A row for each seed and reading
+    """
+    training = setting.training
+    experiments = [make_seed(seed, off_policy=False) for seed in range(seeds)]
+    logits = fit_seeds(experiments, training)
+    gamma, method, ratio = setting.key
+    for reading in ("ratio", "density") if method == "q" else ("ratio",):
+        for number, seed in enumerate(experiments):
+            density = log_densities(logits[number], seed, method, reading, 0.0)
+            found = errors(density, true_future(seed, training.gamma))
+            numbers = {"kl": round(found.kl, 6), "total": round(found.total, 6)}
+            yield {"gamma": gamma, "method": method, "lambda": ratio, "reading": reading, "seed": number, **numbers}
+
+
+def is_done(setting: Setting, rows: list[dict[str, str]], seeds: int) -> bool:
+    """
+    :param setting: A setting
+    :param rows: The table
+    :param seeds: Number of seeds
+    :return: Whether the table has all of its rows
+    """
+    found = {row["seed"] for row in rows if (row["gamma"], row["method"], row["lambda"]) == setting.key}
+    return found >= {str(seed) for seed in range(seeds)}
+
+
+def curve(rows: list[dict[str, str]], gamma: float, reading: str) -> dict[float, np.ndarray]:
+    """
+    :param rows: The table
+    :param gamma: The discount factor
+    :param reading: "ratio" or "density"
+    :return: For each lambda the seeds' KL
+    """
+    found: dict[float, dict[str, float]] = {}
+    for row in rows:
+        if (row["gamma"], row["method"], row["reading"]) == (str(gamma), "q", reading):
+            found.setdefault(float(row["lambda"]), {})[row["seed"]] = float(row["kl"])
+    return {value: np.array([found[value][seed] for seed in sorted(found[value])]) for value in sorted(found)}
+
+
+def c_learning(rows: list[dict[str, str]], gamma: float, method: str) -> np.ndarray:
+    """
+    :param rows: The table
+    :param gamma: The discount factor
+    :param method: "mc" or "td"
+    :return: The seeds' KL
+    """
+    found = {row["seed"]: float(row["kl"]) for row in rows if (row["gamma"], row["method"]) == (str(gamma), method)}
+    return np.array(list(found.values()))
+
+
+def grid_steps(lambdas: list[float], best: float, predicted: float) -> int:
+    """
+    :param lambdas: The grid
+    :param best: One of it
+    :param predicted: Any value
+    :return: How many steps of the grid lie between the best one and the one next to the prediction
+    """
+    nearest = int(np.argmin(np.abs(np.array(lambdas) - predicted)))
+    return abs(lambdas.index(best) - nearest)
+
+
+def gammas_of(rows: list[dict[str, str]]) -> list[float]:
+    """
+    :param rows: The table
+    :return: Its discount factors
+    """
+    return sorted({float(row["gamma"]) for row in rows})
+
+
+def write_table(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    :param rows: The table
+    :param path: The Markdown file to write
+    """
+    lines = [
+        "# The relabelling ratio of Q-learning",
+        "",
+        "Made by `python -m sb3_clearning.experiments relabel_ratio`. The λ with the least mean KL over seeds, against "
+        "the hypothesis "
+        "(1 + γ) / 2; KL mean ± standard deviation over seeds.",
+        "",
+        "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | KL of TD | "
+        "KL of MC |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for gamma in gammas_of(rows):
+        for reading in ("ratio", "density"):
+            found = curve(rows, gamma, reading)
+            if not found:
+                continue
+            best = min(found, key=lambda value: found[value].mean())
+            predicted = (1 + gamma) / 2
+            near = min(found, key=lambda value: abs(value - predicted))
+            td, mc = (spread(list(c_learning(rows, gamma, method)), 3) for method in ("td", "mc"))
+            lines.append(
+                f"| {gamma} | {reading} | {predicted:.3f} | {best} | {grid_steps(list(found), best, predicted)} | "
+                f"{spread(list(found[best]), 3)} | {spread(list(found[near]), 3)} | {td} | {mc} |"
+            )
+    lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
+    path.write_text("\n".join(lines))
+
+
+def plot(rows: list[dict[str, str]], path: Path) -> None:
+    """
+    :param rows: The table
+    :param path: The picture to write
+    """
+    from matplotlib.figure import Figure
+
+    gammas = gammas_of(rows)
+    figure = Figure(figsize=(3.4 * len(gammas), 3.6), layout="constrained")
+    for axes, gamma in zip(np.atleast_1d(figure.subplots(1, len(gammas))), gammas, strict=True):
+        for reading, colour in (("ratio", "tab:blue"), ("density", "tab:cyan")):
+            found = curve(rows, gamma, reading)
+            means, widths = [values.mean() for values in found.values()], [half_width(values) for values in found.values()]
+            axes.errorbar(list(found), means, widths, marker=".", color=colour, label=f"Q-learning, {reading}")
+        for method, style in (("mc", "--"), ("td", ":")):
+            values = c_learning(rows, gamma, method)
+            if len(values):
+                axes.axhline(values.mean(), linestyle=style, color="tab:orange", label=f"{method.upper()} C-learning")
+        axes.axvline((1 + gamma) / 2, color="black", linewidth=0.8, label="(1 + γ) / 2")
+        axes.set(title=f"γ = {gamma}", xlabel="relabelling ratio λ", ylabel="KL divergence")
+    figure.axes[0].legend(frameon=False, fontsize=7)
+    figure.savefig(path, dpi=130)
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    arguments = parser("relabel_ratio", __doc__, seeds=10)
+    options = arguments.parse_args(argv)
+    check(options, arguments)
+    if options.quick:
+        options.seeds = min(options.seeds, 2)
+    path = options.output / ("relabel_ratio_quick.csv" if options.quick else "relabel_ratio.csv")
+    work = partial(measure, seeds=options.seeds)
+    rows = sweep(path, FIELDS, settings(options.quick), partial(is_done, seeds=options.seeds), work, options.jobs)
+    write_table(rows, path.with_suffix(".md"))
+    plot(rows, path.with_suffix(".png"))
+    print(path.with_suffix(".md").read_text())

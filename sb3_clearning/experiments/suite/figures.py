@@ -1,0 +1,134 @@
+"""The pictures of the report."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates
+from sb3_clearning.experiments.suite.scores import FINAL, SUCCESS, Measure, Scores
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = 5
+
+
+def _figure(**arguments: Any) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SystemExit(f'The report needs matplotlib ({error}): pip install "sb3_clearning[experiments]"') from error
+    return Figure(layout="constrained", **arguments)
+
+
+def _tidy(axes: "Axes") -> None:
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
+    """
+    Learning curves: a panel for each task, with the 95% interval where a method has several seeds.
+
+    :param scores: The rows
+    :param measure: What to plot
+    :param path: The picture to write
+    """
+    columns = min(COLUMNS, len(scores.tasks))
+    lines = -(-len(scores.tasks) // columns)
+    figure = _figure(figsize=(3.4 * columns, 2.8 * lines + 0.6))
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    colors = {method: f"C{place}" if place < 10 else f"{0.9 * place / 30:.2f}" for place, method in enumerate(scores.methods)}
+    for panel in panels[len(scores.tasks) :]:
+        panel.axis("off")
+    for panel, task in zip(panels, scores.tasks, strict=False):
+        missing = []
+        for method in scores.methods:
+            estimates = curve_estimates(scores.curve(task, method, measure))
+            if not estimates:
+                missing += [method] if scores.seeds(task, method) else []
+                continue
+            steps = [step / 1000 for step in estimates]
+            panel.plot(steps, [one.value for one in estimates.values()], ".-", color=colors[method])
+            low, high = [one.low for one in estimates.values()], [one.high for one in estimates.values()]
+            panel.fill_between(steps, low, high, color=colors[method], alpha=0.2, linewidth=0)
+        last = max(steps for (name, _), steps in scores.steps.items() if name == task)
+        panel.set(title=task, xlabel="thousand environment steps", xlim=(0, 1.02 * last / 1000))
+        panel.set_ylim(*((-0.05, 1.05) if measure == SUCCESS else (0, None)))
+        _tidy(panel)
+        if missing:
+            text = "missing:\n" + "\n".join(missing)
+            panel.text(0.02, 0.98, text, transform=panel.transAxes, ha="left", va="top", fontsize=6, color="gray")
+    handles = [figure.axes[0].plot([], [], ".-", color=colors[method], label=method)[0] for method in scores.methods]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), frameon=False)
+    figure.suptitle(f"{measure.name.capitalize()}, mean over seeds and 95% bootstrap interval (one seed: the line alone)")
+    figure.savefig(path, dpi=130)
+
+
+def plot_estimates(groups: dict[str, dict[str, Estimate]], path: Path) -> None:
+    """
+    Estimates with their intervals, a panel for each group.
+
+    :param groups: For each panel's title the estimates by name
+    :param path: The picture to write
+    """
+    most = max(len(estimates) for estimates in groups.values())
+    figure = _figure(figsize=(4.6 * len(groups), 0.4 * most + 1.2))
+    for panel, (title, estimates) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups.items(), strict=True):
+        for place, (_name, one) in enumerate(reversed(estimates.items())):
+            panel.plot([one.low, one.high], [place, place], color="C0", alpha=0.35, linewidth=8, solid_capstyle="butt")
+            panel.plot(one.value, place, "|", color="black", markersize=14)
+        panel.set_yticks(range(len(estimates)), list(reversed(estimates)))
+        panel.set_ylim(-0.7, len(estimates) - 0.3)
+        panel.set_title(title, fontsize=10)
+        if title.startswith("P("):
+            panel.axvline(0.5, color="gray", linestyle="--", linewidth=1)
+            panel.set_xlim(0, 1)
+        _tidy(panel)
+    figure.savefig(path, dpi=130)
+
+
+def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float, reference: str | None, path: Path) -> None:
+    """
+    The relabelling ratio of Q-learning, with the paper's prediction (1 + gamma) / 2 marked.
+
+    :param scores: The rows
+    :param task: The task
+    :param ratios: For each share of random goals its method, in rising order
+    :param gamma: The discount
+    :param reference: A method to draw as a horizontal line: C-learning, which has no such ratio
+    :param path: The picture to write
+    """
+    figure = _figure(figsize=(10, 3.6))
+    places = np.arange(len(ratios))
+    predicted = (1 + gamma) / 2
+    for panel, measure in zip(figure.subplots(1, 2), (SUCCESS, FINAL), strict=True):
+        found: dict[int, Estimate] = {}
+        for place, method in enumerate(ratios.values()):
+            values = scores.final(task, method, measure)
+            if len(values):
+                found[place] = curve_estimates({0: values})[0]
+                panel.plot([place] * len(values), values, ".", color="C0", alpha=0.4)
+            else:
+                panel.text(
+                    place, 0.5, "missing", rotation=90, ha="center", transform=panel.get_xaxis_transform(), color="gray"
+                )
+        panel.plot(list(found), [one.value for one in found.values()], "o-", color="C0", label="Q-learning (GoalTD3)")
+        panel.fill_between(
+            list(found), [one.low for one in found.values()], [one.high for one in found.values()], color="C0", alpha=0.2
+        )
+        # The places are evenly apart, whatever the ratios: the interesting ones crowd below 1.
+        mark = float(np.interp(predicted, list(ratios), places))
+        panel.axvline(mark, color="black", linestyle=":", label=f"(1 + γ) / 2 = {predicted:.4g}")
+        if reference is not None and len(values := scores.final(task, reference, measure)):
+            one = curve_estimates({0: values})[0]
+            panel.axhline(one.value, color="C1", linestyle="--", label=reference)
+            panel.axhspan(one.low, one.high, color="C1", alpha=0.15, linewidth=0)
+        panel.set_xticks(places, [f"{ratio:g}" for ratio in ratios])
+        panel.set(xlabel="share of random goals", ylabel=measure.name)
+        panel.set_ylim(*((-0.05, 1.05) if measure == SUCCESS else (0, None)))
+        _tidy(panel)
+    figure.axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(f"The relabelling ratio on {task}: mean over seeds, 95% bootstrap interval, each seed a dot")
+    figure.savefig(path, dpi=130)

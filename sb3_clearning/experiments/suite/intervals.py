@@ -1,0 +1,102 @@
+"""Point estimates with 95% stratified bootstrap intervals, by rliable (Agarwal et al., 2021)."""
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: Bootstrap samples: the limits of an interval are good to a few hundredths of its width.
+REPETITIONS = 2000
+#: The probability of improvement ranks all values for every sample, which is slow.
+IMPROVEMENT_REPETITIONS = 300
+
+
+class Estimate(NamedTuple):
+    """
+    An estimate and its interval.
+
+    :param value: The point estimate
+    :param low: The interval's lower limit
+    :param high: Its upper limit
+    :param n: Number of seeds. One seed has no interval: the limits are the value
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def _rliable() -> Any:
+    try:
+        from rliable import library, metrics
+    except ImportError as error:
+        raise SystemExit(f'The report needs rliable ({error}): pip install "sb3_clearning[experiments]"') from error
+    return library, metrics
+
+
+def curve_estimates(curve: dict[int, np.ndarray]) -> dict[int, Estimate]:
+    """
+    :param curve: For each step the values of the seeds, ``(n_seeds,)``
+    :return: For each step the mean over seeds and its interval
+    """
+    estimates: dict[int, Estimate] = {}
+    for n_seeds in {len(values) for values in curve.values()}:
+        # Steps with the same seeds are resampled together.
+        steps = [step for step, values in curve.items() if len(values) == n_seeds]
+        found = _means(tuple(tuple(curve[step].tolist()) for step in steps))
+        estimates |= dict(zip(steps, found, strict=True))
+    return {step: estimates[step] for step in curve}
+
+
+@lru_cache(maxsize=10_000)  # tables and pictures ask for the same ones
+def _means(values: tuple[tuple[float, ...], ...]) -> list[Estimate]:
+    """:return: For each step the mean over seeds and its interval"""
+    scores = np.array(values).T[:, None, :]  # (seeds, one task, steps)
+    if len(scores) == 1:
+        return [Estimate(value, value, value, 1) for value in scores[0, 0].tolist()]
+    points, (low, high) = _interval(scores, lambda sample: sample.mean(axis=(0, 1)), REPETITIONS)
+    return [Estimate(float(p), float(a), float(b), len(scores)) for p, a, b in zip(points, low, high, strict=True)]
+
+
+def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int) -> tuple[np.ndarray, np.ndarray]:
+    """:return: The point estimates ``(n,)`` and the limits of their intervals ``(2, n)``"""
+    library, _ = _rliable()
+    if not isinstance(scores, tuple) and len(scores) == 1:
+        point = function(scores)
+        return point, np.stack([point, point])  # nothing to resample
+    with warnings.catch_warnings():
+        # rliable passes `random_state` on to arch, which is about to rename it.
+        warnings.filterwarnings("ignore", message="random_state is deprecated", category=FutureWarning)
+        # The report of a table is always the same one.
+        points, intervals = library.get_interval_estimates(
+            {"": scores}, function, reps=repetitions, random_state=np.random.RandomState(0)
+        )
+    return points[""], intervals[""]
+
+
+def interquartile_mean(scores: np.ndarray) -> Estimate:
+    """
+    :param scores: ``(n_seeds, n_tasks)``
+    :return: The mean of the middle half of all values, and its interval
+    """
+    _, metrics = _rliable()
+    point, limits = _interval(scores, lambda sample: np.array([metrics.aggregate_iqm(sample)]), REPETITIONS)
+    return Estimate(float(point[0]), float(limits[0, 0]), float(limits[1, 0]), len(scores))
+
+
+def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> Estimate:
+    """
+    :param ours: ``(n_seeds, n_tasks)``; more is better
+    :param theirs: ``(n_other_seeds, n_tasks)``
+    :return: The probability that a run of ours is better than one of theirs on a random task, and its interval
+    """
+    _, metrics = _rliable()
+
+    def probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.array([metrics.probability_of_improvement(x, y)])
+
+    point, limits = _interval((ours, theirs), probability, IMPROVEMENT_REPETITIONS)
+    return Estimate(float(point[0]), float(limits[0, 0]), float(limits[1, 0]), min(len(ours), len(theirs)))

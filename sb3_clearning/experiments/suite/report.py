@@ -1,0 +1,207 @@
+"""The report of a matrix: tables in Markdown and pictures, from the rows of the table alone."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.figures import plot_curves, plot_estimates, plot_ratio
+from sb3_clearning.experiments.suite.intervals import (
+    Estimate,
+    curve_estimates,
+    interquartile_mean,
+    probability_of_improvement,
+)
+from sb3_clearning.experiments.suite.scores import FINAL, REMAINING, SUCCESS, Measure, Scores
+
+#: The method that the others are held against.
+OURS = "clearning"
+#: A table with more methods has them as its lines.
+WIDEST = 7
+
+
+def text_of(estimate: Estimate, digits: int) -> str:
+    """
+    :param estimate: An estimate
+    :param digits: How many digits to show
+    :return: The value, its interval and the number of seeds
+    """
+    if estimate.n == 1:
+        return f"{estimate.value:.{digits}f} (1 seed)"
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def cell(scores: Scores, task: str, method: str, measure: Measure, digits: int) -> str:
+    """:return: What the table says of a task and method: the estimate at the runs' end, or how much is missing"""
+    wanted = len(scores.seeds(task, method))
+    if wanted == 0:
+        return "–"
+    values = scores.final(task, method, measure)
+    furthest, steps = scores.furthest(task, method), scores.steps[task, method]
+    if not len(values):
+        return f"unfinished ({furthest:,} of {steps:,})" if furthest else "missing"
+    text = text_of(curve_estimates({0: values})[0], digits)
+    return text if len(values) == wanted else f"{text}, {len(values)} of {wanted} seeds"
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """:return: The lines of a Markdown table"""
+    return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
+
+
+def results_table(scores: Scores, measure: Measure, digits: int) -> list[str]:
+    """:return: The lines of the table of tasks and methods"""
+    grid = {(t, m): cell(scores, t, m, measure, digits) for t in scores.tasks for m in scores.methods}
+    if len(scores.methods) <= WIDEST:
+        return markdown(
+            ["task", "steps", *scores.methods],
+            [[t, steps_of(scores, t), *(grid[t, m] for m in scores.methods)] for t in scores.tasks],
+        )
+    header = ["method", *(f"{task} ({steps_of(scores, task)})" for task in scores.tasks)]
+    return markdown(header, [[m, *(grid[t, m] for t in scores.tasks)] for m in scores.methods])
+
+
+def steps_of(scores: Scores, task: str) -> str:
+    """:return: The number of steps of the runs on a task"""
+    return " / ".join(f"{steps:,}" for steps in sorted({s for (name, _), s in scores.steps.items() if name == task}))
+
+
+def compare(ours: Estimate, theirs: Estimate, better: int) -> str:
+    """
+    :param ours: Our estimate
+    :param theirs: The other one
+    :param better: 1 if more is better, -1 if less is
+    :return: "ahead", "behind", or "level" if the intervals overlap
+    """
+    if max(ours.low, theirs.low) <= min(ours.high, theirs.high):
+        return "level"
+    return "ahead" if (ours.value - theirs.value) * better > 0 else "behind"
+
+
+def verdicts(scores: Scores, rivals: Sequence[str], measure: Measure, digits: int) -> list[str]:
+    """
+    :param scores: The rows
+    :param rivals: The methods that read no reward, without ours
+    :param measure: What to look at
+    :param digits: How many digits to show
+    :return: The lines of a table: on each task the best rival, and whether ours is ahead of it, level with it or behind
+    """
+    lines = []
+    for task in scores.tasks:
+        ours = scores.final(task, OURS, measure)
+        found = {method: scores.final(task, method, measure) for method in rivals}
+        estimates = {method: curve_estimates({0: values})[0] for method, values in found.items() if len(values)}
+        if not len(ours) or not estimates:
+            lines.append([task, "missing", "missing", "–"])
+            continue
+        best = max(estimates, key=lambda method: measure.better * estimates[method].value)
+        own = curve_estimates({0: ours})[0]
+        few = " (a single seed has no interval)" if min(own.n, estimates[best].n) == 1 else ""
+        verdict = compare(own, estimates[best], measure.better)
+        lines.append([task, text_of(own, digits), f"{best}: {text_of(estimates[best], digits)}", verdict + few])
+    return markdown(["task", OURS, "best reward-free baseline", f"{OURS} is"], lines)
+
+
+def ratio_sweep(scores: Scores, task: str) -> dict[float, str]:
+    """
+    :param scores: The rows
+    :param task: A task
+    :return: For each share of random goals, in rising order, the method whose goals are else next states
+    """
+    found = {}
+    for method in scores.methods:
+        relabel = scores.arguments(task, method).get("relabel")
+        if isinstance(relabel, dict) and set(relabel) <= {"next", "random"}:
+            found[float(relabel.get("random", 0.0))] = method
+    return dict(sorted(found.items()))
+
+
+def aggregates(scores: Scores, tasks: Sequence[str], path: Path) -> list[str]:
+    """
+    :param scores: The rows
+    :param tasks: The tasks on which all methods have finished runs
+    :param path: The picture to write
+    :return: The lines of the section on all tasks together
+    """
+    means = {
+        measure.name: {name: interquartile_mean(scores.matrix(tasks, name, measure)) for name in scores.methods}
+        for measure in (SUCCESS, REMAINING)
+    }
+    rivals = [method for method in scores.methods if method != OURS]
+    improvement = {
+        measure.name: {
+            name: probability_of_improvement(
+                measure.better * scores.matrix(tasks, OURS, measure), measure.better * scores.matrix(tasks, name, measure)
+            )
+            for name in rivals
+        }
+        for measure in (SUCCESS, REMAINING)
+        if OURS in scores.methods and rivals
+    }
+    groups = {f"IQM of the {name}": found for name, found in means.items()}
+    groups |= {f"P({OURS} better), {name}": found for name, found in improvement.items()}
+    plot_estimates(groups, path)
+    lines = [
+        [
+            method,
+            *(text_of(found[method], 3) for found in means.values()),
+            *(text_of(found[method], 2) if method in found else "–" for found in improvement.values()),
+        ]
+        for method in scores.methods
+    ]
+    return [
+        f"Interquartile means over {len(tasks)} tasks ({', '.join(tasks)}), on which every method has a finished run, and the "
+        f"probability that a run of {OURS} is better than one of the other method on a random task; 95% stratified bootstrap "
+        "intervals. The remaining distance is the final one divided by the initial one.",
+        "",
+        *markdown(["method", *groups], lines),
+        "",
+        f"![Aggregates]({path.name})",
+        "",
+    ]
+
+
+def write_report(
+    name: str, rows: Iterable[dict[str, str]], runs: Sequence[Run], with_reward: Iterable[str], folder: Path
+) -> Path:
+    """
+    :param name: The matrix's name
+    :param rows: The rows of the table
+    :param runs: The runs that the matrix should have
+    :param with_reward: The methods that read the reward
+    :param folder: Where to write
+    :return: The Markdown file
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    scores = Scores(rows, runs)
+    n_done = sum(len(scores.final(task, method, SUCCESS)) for task in scores.tasks for method in scores.methods)
+    lines = [
+        f"# Suite: {name}",
+        "",
+        f"{n_done} of {len(runs)} runs are done. Means over seeds at the end of the runs, with 95% stratified bootstrap "
+        "intervals (rliable). Deterministic policies; evaluation episodes have seeds apart from training's.",
+        "",
+    ]
+    for measure, digits in ((SUCCESS, 2), (FINAL, 4)):
+        path = folder / f"{name}_{measure.column}.png"
+        plot_curves(scores, measure, path)
+        lines += [f"## {measure.name.capitalize()}", "", *results_table(scores, measure, digits), ""]
+        lines += [f"![Learning curves]({path.name})", ""]
+    with_reward = set(with_reward)
+    rivals = [method for method in scores.methods if method != OURS and method not in with_reward]
+    if OURS in scores.methods and rivals and len(scores.methods) <= WIDEST:
+        lines += ["## Against the best reward-free baseline", ""]
+        lines += ["By success rate:", "", *verdicts(scores, rivals, SUCCESS, 2), ""]
+        lines += ["By final distance:", "", *verdicts(scores, rivals, FINAL, 4), ""]
+    tasks = scores.complete_tasks(scores.methods)
+    if len(tasks) > 1:
+        lines += ["## All tasks together", "", *aggregates(scores, tasks, folder / f"{name}_aggregate.png")]
+    for task in scores.tasks:
+        ratios = ratio_sweep(scores, task)
+        if len(ratios) > 2:
+            path = folder / f"{name}_ratio_{task}.png"
+            gamma = scores.arguments(task, next(iter(ratios.values())))["gamma"]
+            plot_ratio(scores, task, ratios, gamma, OURS if OURS in scores.methods else None, path)
+            lines += [f"## The relabelling ratio on {task}", "", f"![Ratio]({path.name})", ""]
+    document = folder / f"{name}.md"
+    document.write_text("\n".join([*lines, *scores.provenance(), ""]))
+    return document

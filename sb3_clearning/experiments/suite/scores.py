@@ -1,0 +1,123 @@
+"""The rows of the table as numbers: what each run of a matrix has reached."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sb3_clearning.experiments.suite.config import Run
+
+
+class Measure(NamedTuple):
+    """
+    A column, or what follows from columns.
+
+    :param name: Its name in the report
+    :param better: 1 if more is better, -1 if less is
+    :param column: The column
+    :param relative: Whether it is divided by the initial distance
+    """
+
+    name: str
+    better: int
+    column: str
+    relative: bool = False
+
+    def of(self, row: dict[str, str]) -> float:
+        """
+        :param row: A row of the table
+        :return: Its value
+        """
+        value = float(row[self.column])
+        return value / float(row["initial"]) if self.relative else value
+
+
+SUCCESS = Measure("success rate", 1, "success")
+FINAL = Measure("final distance", -1, "final")
+#: Distances have a unit of their own on every task: only shares of the initial one can be put together.
+REMAINING = Measure("remaining distance", -1, "final", relative=True)
+
+
+class Scores:
+    """
+    The rows of the runs of a matrix.
+
+    :param rows: The rows of the table
+    :param runs: The runs that the matrix should have
+    """
+
+    def __init__(self, rows: Iterable[dict[str, str]], runs: Sequence[Run]):
+        self.runs = runs
+        self.tasks = list(dict.fromkeys(run.task for run in runs))
+        self.methods = list(dict.fromkeys(run.method for run in runs))
+        self.steps = {(run.task, run.method): run.steps for run in runs}
+        self._rows: dict[tuple[str, str, int], dict[int, dict[str, str]]] = {
+            (run.task, run.method, run.seed): {} for run in runs
+        }
+        for row in rows:
+            key = (row["task"], row["method"], int(row["seed"]))
+            if key in self._rows:
+                self._rows[key][int(row["step"])] = row
+
+    def seeds(self, task: str, method: str) -> list[int]:
+        """:return: The seeds that the matrix should have of a task and method"""
+        return [run.seed for run in self.runs if (run.task, run.method) == (task, method)]
+
+    def curve(self, task: str, method: str, measure: Measure) -> dict[int, np.ndarray]:
+        """
+        :param task: A task
+        :param method: A method
+        :param measure: What to look at
+        :return: For each step its values, one for each seed that has come so far, ``(n_seeds,)``
+        """
+        found: dict[int, list[float]] = {}
+        for seed in self.seeds(task, method):
+            for step, row in sorted(self._rows[task, method, seed].items()):
+                if step <= self.steps[task, method]:
+                    found.setdefault(step, []).append(measure.of(row))
+        return {step: np.array(found[step]) for step in sorted(found)}
+
+    def final(self, task: str, method: str, measure: Measure) -> np.ndarray:
+        """
+        :param task: A task
+        :param method: A method
+        :param measure: What to look at
+        :return: The values at the end of the runs that are done, ``(n_seeds,)``
+        """
+        return self.curve(task, method, measure).get(self.steps.get((task, method), -1), np.zeros(0))
+
+    def furthest(self, task: str, method: str) -> int:
+        """:return: The largest step of a task and method that the table has, 0 if none"""
+        return max((step for seed in self.seeds(task, method) for step in self._rows[task, method, seed]), default=0)
+
+    def arguments(self, task: str, method: str) -> dict[str, Any]:
+        """:return: The algorithm's arguments by the table; none if there is no row"""
+        for seed in self.seeds(task, method):
+            for row in self._rows[task, method, seed].values():
+                return json.loads(row["arguments"])
+        return {}
+
+    def provenance(self) -> list[str]:
+        """:return: The commits and versions of the rows, each once"""
+        rows = [row for steps in self._rows.values() for row in steps.values()]
+        commits = sorted({row["commit"] for row in rows})
+        return [f"Commits: {', '.join(commits)}.", *sorted({row["versions"] for row in rows})] if rows else []
+
+    def complete_tasks(self, methods: Sequence[str]) -> list[str]:
+        """
+        :param methods: Methods
+        :return: The tasks on which each of them has a run that is done
+        """
+        return [task for task in self.tasks if all(len(self.final(task, method, SUCCESS)) for method in methods)]
+
+    def matrix(self, tasks: Sequence[str], method: str, measure: Measure) -> np.ndarray:
+        """
+        :param tasks: Tasks
+        :param method: A method
+        :param measure: What to look at
+        :return: The values at the runs' end, ``(n_seeds, n_tasks)``, with as many seeds as every task has
+        """
+        values = [self.final(task, method, measure) for task in tasks]
+        n_seeds = min(len(value) for value in values)
+        return np.stack([value[:n_seeds] for value in values], axis=1)

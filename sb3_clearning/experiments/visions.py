@@ -1,0 +1,165 @@
+"""
+What the expected future looks like: rendered states, averaged with the classifier's ratios as weights, at several gammas (the
+paper's figures "predictions-rollout" and "predictions-appendix"). TD C-learning on states with the global position.
+
+Needs what ``locomotion_data`` has collected, and MuJoCo's off-screen rendering (``MUJOCO_GL=egl``).
+
+``python -m sb3_clearning.experiments visions`` writes results/visions_TASK.png.
+"""
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+
+from sb3_clearning.density import FutureStateEstimator
+from sb3_clearning.experiments.locomotion_data import DATA, TASKS, make_env
+from sb3_clearning.experiments.sweep import check, parser
+from sb3_clearning.future.experience import Experience, experience_from
+from sb3_clearning.future.plots import expected_picture
+
+GAMMAS = (0.5, 0.9, 0.99)
+#: The paper's horizons, after which the agent has left the picture.
+HORIZONS = {"halfcheetah": 200, "hopper": 1000, "walker2d": 1000, "ant": 300}
+N_STATES = 4
+
+
+def beginning(experience: Experience, horizon: int) -> Experience:
+    """
+    :param experience: The data
+    :param horizon: Steps of an episode to keep
+    :return: The beginnings of all episodes
+    """
+    last = experience.last()
+    first = np.concatenate([[0], np.flatnonzero(experience.ends)[:-1] + 1])
+    start = first[np.searchsorted(np.unique(last), last)]
+    step = np.arange(len(last)) - start
+    keep = np.flatnonzero(step < horizon)
+    ends = experience.ends | (step == horizon - 1)
+    return experience._replace(
+        observations=np.asarray(experience.observations)[keep], actions=experience.actions[keep],
+        next_observations=np.asarray(experience.next_observations)[keep],
+        terminations=experience.terminations[keep], ends=ends[keep],
+    )  # fmt: skip
+
+
+def load(name: str, data: Path) -> Experience:
+    """
+    :param name: The task
+    :param data: Where ``locomotion_data`` has written
+    :return: The beginnings of the episodes
+    """
+    path = data / f"{name}.npz"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is not there: run `python -m sb3_clearning.experiments locomotion_data --tasks {name}`."
+        )
+    return beginning(experience_from(dict(np.load(path))), HORIZONS[name])
+
+
+class Camera:
+    """
+    Renders stored states, all with the same view.
+
+    :param name: The task
+    :param states: States that the view should hold
+    :param size: Height of a picture
+    """
+
+    def __init__(self, name: str, states: np.ndarray, size: int = 160):
+        flat = name == "ant"
+        x = np.percentile(states[:, 0], [2, 98])
+        centre = [float(x.mean()), float(np.median(states[:, 1])) if flat else 0.0, 0.5]
+        reach = max(float(np.ptp(x)), float(np.ptp(np.percentile(states[:, 1], [2, 98]))) if flat else 0.0, 2.0)
+        view = {"type": 0, "lookat": np.array(centre), "distance": 1.2 * reach + 1.5, "azimuth": 90.0,
+                "elevation": -60.0 if flat else -10.0}  # fmt: skip
+        task = TASKS[name]
+        self._env: gym.Env = make_env(
+            task, render_mode="rgb_array", camera_id=-1, default_camera_config=view, width=2 * size, height=size
+        )  # fmt: skip
+        self._env.reset(seed=0)
+        self._n_position = self._env.unwrapped.model.nq  # type: ignore[attr-defined]
+
+    def picture(self, state: np.ndarray) -> np.ndarray:
+        """
+        :param state: Positions and velocities
+        :return: Its picture, uint8
+        """
+        base = self._env.unwrapped
+        base.set_state(state[: self._n_position].astype(float), state[self._n_position :].astype(float))  # type: ignore[attr-defined]
+        return np.asarray(self._env.render())
+
+    def close(self) -> None:
+        """Free the renderer."""
+        self._env.close()
+
+
+def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[float, ...], path: Path, seed: int = 0) -> None:
+    """
+    :param name: The task
+    :param data: Where ``locomotion_data`` has written
+    :param batches: Number of batches
+    :param n_candidates: Number of rendered states
+    :param gammas: The discount factors
+    :param path: The picture to write
+    :param seed: The seed
+    """
+    from matplotlib.figure import Figure
+    from tqdm.auto import tqdm
+
+    experience = load(name, data)
+    states = np.asarray(experience.observations)
+    rng = np.random.default_rng(seed)
+    candidates = states[rng.choice(len(states), n_candidates, replace=False)]
+    # States of one long episode, early ones, so that there is a future to see.
+    lengths = np.bincount(np.searchsorted(np.unique(experience.last()), experience.last()))
+    longest = int(np.argmax(lengths))
+    start = int(np.concatenate([[0], np.cumsum(lengths)])[longest])
+    shown = start + np.linspace(0, 0.6 * lengths[longest], N_STATES).astype(int)
+    camera = Camera(name, candidates)
+    pictures = np.stack([camera.picture(state) for state in tqdm(candidates, desc=f"{name}: pictures")])
+    now = [camera.picture(states[index]) for index in shown]
+    camera.close()
+
+    figure = Figure(figsize=(2.6 * N_STATES, 1.5 * (1 + len(gammas))), layout="constrained")
+    grid = figure.subplots(1 + len(gammas), N_STATES, squeeze=False)
+    for axes, picture in zip(grid[0], now, strict=True):
+        axes.imshow(picture)
+    grid[0, 0].set_ylabel("now")
+    for row, gamma in zip(grid[1:], gammas, strict=True):
+        estimator = FutureStateEstimator(gamma, hidden=(256,), w_clip=20.0, seed=seed)
+        estimator.fit(experience, method="td", steps=batches, progress_bar=True)
+        for axes, index in zip(row, shown, strict=True):
+            axes.imshow(expected_picture(estimator, states[index], experience.actions[index], candidates, pictures))
+        row[0].set_ylabel(f"γ = {gamma}")
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+    figure.suptitle(f"{TASKS[name].env_id}: a state, and the expected future by TD C-learning")
+    figure.savefig(path, dpi=130)
+    print(f"wrote {path}", flush=True)
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    arguments = parser("visions", __doc__, seeds=1)
+    arguments.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
+    arguments.add_argument("--batches", type=int, default=5000, help="(the paper: 30000)")
+    arguments.add_argument("--candidates", type=int, default=400, help="states to render (the paper: 1000)")
+    options = arguments.parse_args(argv)
+    check(options, arguments)
+    th.set_num_threads(1)
+    gammas = GAMMAS
+    if options.quick:
+        options.batches, options.candidates, gammas = 300, 30, (0.9,)
+    for task in options.tasks:
+        load(task, options.data)  # raises an error before anything is learned
+    for task in options.tasks:
+        path = options.output / f"visions_{task}{'_quick' if options.quick else ''}.png"
+        if path.exists() and not options.quick:
+            print(f"{path} is there already")
+            continue
+        draw(task, options.data, options.batches, options.candidates, gammas, path)

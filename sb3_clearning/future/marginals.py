@@ -1,0 +1,91 @@
+"""Models of the marginal p(g), to turn a ratio into a density."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch as th
+
+
+class UniformMarginal:
+    """
+    Goals that are spread evenly over a box.
+
+    :param low: ``(goal_dim,)``
+    :param high: ``(goal_dim,)``
+    """
+
+    def __init__(self, low: np.ndarray, high: np.ndarray):
+        self.low, self.high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+        if self.low.shape != self.high.shape or not (self.high > self.low).all():
+            raise ValueError(f"A box needs `low` below `high` in every coordinate, not {low} and {high}.")
+
+    def __call__(self, goals: np.ndarray) -> np.ndarray:
+        """
+        :param goals: ``(n, goal_dim)``
+        :return: Log densities, ``(n,)``
+        """
+        inside = ((goals >= self.low) & (goals <= self.high)).all(axis=1)
+        return np.where(inside, -np.log(self.high - self.low).sum(), -np.inf)
+
+
+class TableMarginal:
+    """
+    Goals of finitely many kinds: the frequencies of a sample, each count raised by one half so that none is zero.
+
+    :param goals: The sample, ``(n, …)``
+    :param n: Number of kinds
+    :param kind_of: A function from goals to their kinds' numbers; None: the goals are the numbers
+    :param volume: How much of the goal space each kind takes, ``(n,)``; None: 1
+    """
+
+    def __init__(
+        self,
+        goals: np.ndarray,
+        n: int,
+        kind_of: Callable[[np.ndarray], np.ndarray] | None = None,
+        volume: np.ndarray | None = None,
+    ):
+        self.kind_of = kind_of if kind_of is not None else (lambda values: np.asarray(values, dtype=np.int64))
+        counts = np.bincount(self.kind_of(goals), minlength=n).astype(np.float64) + 0.5
+        volume = np.ones(n) if volume is None else np.asarray(volume, dtype=np.float64)
+        self.log_density = np.log(counts / counts.sum() / volume)
+
+    def __call__(self, goals: np.ndarray) -> np.ndarray:
+        """
+        :param goals: ``(n, …)``
+        :return: Log densities (log probabilities if the volumes are 1), ``(n,)``
+        """
+        return self.log_density[self.kind_of(goals)]
+
+
+class KernelMarginal:
+    r"""
+    A sum of Gaussians around sampled goals. Their widths follow the normal reference rule, per coordinate
+    :math:`\sigma_i (4 / ((d + 2) n))^{1 / (d + 4)}`.
+
+    :param goals: The sample, ``(n, goal_dim)``
+    :param bandwidth: A factor on the widths: below 1 for goals with sharper features than a normal's
+    :param chunk: Goals that are evaluated at once
+    """
+
+    def __init__(self, goals: np.ndarray, bandwidth: float = 1.0, chunk: int = 1024):
+        goals = np.asarray(goals, dtype=np.float64).reshape(len(goals), -1)
+        n, dim = goals.shape
+        spread = goals.std(axis=0)
+        width = bandwidth * np.where(spread > 1e-9, spread, 1e-9) * (4 / ((dim + 2) * n)) ** (1 / (dim + 4))
+        self._chunk, self._width = chunk, width
+        self._centres = th.as_tensor(goals / width)
+        self._log_norm = -np.log(n) - 0.5 * dim * np.log(2 * np.pi) - np.log(width).sum()
+
+    def __call__(self, goals: np.ndarray) -> np.ndarray:
+        """
+        :param goals: ``(n, goal_dim)``
+        :return: Log densities, ``(n,)``
+        """
+        points = th.as_tensor(np.asarray(goals, dtype=np.float64).reshape(len(goals), -1) / self._width)
+        parts = [
+            th.logsumexp(-0.5 * th.cdist(part, self._centres).square(), dim=1)
+            for part in points.split(self._chunk)
+            if len(part)
+        ]
+        return th.cat(parts).numpy() + self._log_norm if parts else np.zeros(0)

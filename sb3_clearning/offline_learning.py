@@ -1,0 +1,73 @@
+"""Learning from what is in the replay buffer, without steps in the environment."""
+
+from typing import TypeVar
+
+from stable_baselines3 import TD3
+from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.type_aliases import MaybeCallback
+
+from sb3_clearning.buffers import GoalReplayBuffer
+from sb3_clearning.faults import clear_faults
+
+SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
+
+
+class OfflineProgressBar(ProgressBarCallback):
+    """A progress bar over gradient steps."""
+
+    def _on_step(self) -> bool:
+        self.pbar.update(1)
+        return True
+
+
+class OfflineLearning(TD3):
+    """The part of :class:`GoalAlgorithm` that learns offline."""
+
+    replay_buffer: GoalReplayBuffer
+
+    def learn_offline(
+        self: SelfOfflineLearning,
+        gradient_steps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1000,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfOfflineLearning:
+        """
+        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks
+        are called
+        after each, and learning rate schedules run over them.
+
+        :param gradient_steps: The number of gradient steps
+        :param callback: Callback(s) called after every gradient step
+        :param log_interval: The number of gradient steps between two logs
+        :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
+        :param reset_num_timesteps: Whether to count the steps anew
+        :param progress_bar: Whether to show a progress bar
+        :return: The model
+        """
+        if self.replay_buffer.size() == 0:
+            raise ValueError(
+                "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
+                "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
+            )
+        with clear_faults(self):  # type: ignore[arg-type]
+            callbacks: list[BaseCallback] = [OfflineProgressBar()] if progress_bar else []
+            total, running = self._setup_learn(
+                gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
+            )
+            if callbacks:
+                running = self._init_callback([running, *callbacks])
+            running.on_training_start({**locals(), "total_timesteps": total}, globals())
+            while self.num_timesteps < total:
+                self._update_current_progress_remaining(self.num_timesteps, total)
+                self.train(gradient_steps=1, batch_size=self.batch_size)
+                self.num_timesteps += 1
+                running.update_locals(locals())
+                if not running.on_step():
+                    break
+                if self.num_timesteps % log_interval == 0:
+                    self.dump_logs()
+            running.on_training_end()
+            return self

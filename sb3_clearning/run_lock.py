@@ -1,0 +1,34 @@
+"""One run at a time writes into a folder."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+LOCK_NAME = "run.lock"
+
+
+class FolderInUseError(RuntimeError):
+    """Another run writes into the folder."""
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """
+    Hold a folder. The system lets it go when the process ends, however it ends.
+
+    :param folder: The folder
+    """
+    lock = FileLock(folder / LOCK_NAME)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise FolderInUseError(
+            f"Another run writes its checkpoints into {folder}, and two would mix: give this one a folder of its own, or stop "
+            "the other."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,201 @@
+"""FutureStateEstimator against exact answers."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from future.tabular import Tabular, random_tabular
+from sb3_clearning import FutureStateEstimator, HindsightQEstimator, OneStepModel, TablePolicy
+
+GAMMA = 0.8
+
+
+def falling(remaining: float) -> float:
+    return 1e-2 * remaining + 1e-4
+
+
+def table_of(estimator: FutureStateEstimator, mdp: Tabular) -> np.ndarray:
+    """:return: The predicted probabilities, (states, actions, states)"""
+    n_states, n_actions, _ = mdp.transitions.shape
+    states, actions = (axis.ravel() for axis in np.meshgrid(np.arange(n_states), np.arange(n_actions), indexing="ij"))
+    density = estimator.density(states, actions, np.arange(n_states), marginal="data")
+    return density.reshape(n_states, n_actions, n_states)
+
+
+@pytest.mark.parametrize("method", ["mc", "td", "mixed"])
+def test_the_data_s_own_future_is_the_exact_one(method: str) -> None:
+    mdp = random_tabular(0)
+    estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0)
+    estimator.fit(mdp.collect(20_000, seed=1), method=method, steps=700)
+    predicted, exact = table_of(estimator, mdp), mdp.future(mdp.behaviour, GAMMA)
+    assert np.abs(predicted - exact).max() < 0.04
+    assert np.abs(predicted.sum(axis=-1) - 1).max() < 0.06
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_td_predicts_another_policy_than_the_data_s(average: bool) -> None:
+    mdp = random_tabular(11)
+    data = mdp.collect(20_000, seed=1)
+    exact, own = mdp.future(mdp.other, GAMMA), mdp.future(mdp.behaviour, GAMMA)
+    assert np.abs(exact - own).max() > 0.15  # else the test could not tell
+    estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0, average_next_actions=average)
+    estimator.fit(data, policy=mdp.other, steps=700)
+    off = np.abs(table_of(estimator, mdp) - exact)
+    assert off.max() < 0.1
+    assert off.mean() < 0.03 < np.abs(own - exact).mean() / 2
+    # Without an action the policy's own is meant: the mean over its actions.
+    mean = np.einsum("sa,sat->st", mdp.other, exact)
+    states = np.arange(len(mean))
+    assert np.abs(estimator.density(states, None, states, marginal="data") - mean).max() < 0.1
+
+
+def test_random_goals_of_another_distribution_give_the_same_density() -> None:
+    mdp = random_tabular(10)
+    even = np.tile(np.arange(4), 100)
+    estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0)
+    estimator.fit(mdp.collect(20_000, seed=1), policy=mdp.other, steps=700, random_goals=even)
+    exact = mdp.future(mdp.other, GAMMA)
+    assert np.abs(table_of(estimator, mdp) - exact).max() < 0.05
+    # The ratio itself is one to the even distribution.
+    ratio = np.exp(estimator.log_ratio(np.array([0]), np.array([0]), np.arange(4)))[0]
+    assert np.abs(ratio / 4 - exact[0, 0]).max() < 0.05
+
+
+@pytest.mark.parametrize("method", ["mc", "td", "mixed"])
+def test_an_absorbing_termination_is_stayed_in(method: str) -> None:
+    # 0 goes to 1 or, with probability 1/4, to the terminal 2; 1 goes to 0.
+    rng = np.random.default_rng(0)
+    observations, following, ended = [], [], []
+    for _ in range(800):
+        state = 0
+        while state != 2:
+            next_state = (2 if rng.random() < 0.25 else 1) if state == 0 else 0
+            observations.append(state)
+            following.append(next_state)
+            ended.append(next_state == 2)
+            state = next_state
+    data = {
+        "observations": np.array(observations),
+        "actions": np.zeros(len(ended), dtype=int),
+        "next_observations": np.array(following),
+        "terminations": np.array(ended),
+    }
+    chain = np.array([[0, 0.75, 0.25], [1.0, 0, 0], [0, 0, 1.0]])
+    exact = (1 - GAMMA) * chain @ np.linalg.inv(np.eye(3) - GAMMA * chain)
+    estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0, absorbing=True)
+    estimator.fit(data, method=method, steps=600)
+    predicted = estimator.density(np.arange(2), 0, np.arange(3), marginal="data")
+    assert np.abs(predicted - exact[:2]).max() < 0.05
+
+
+def linear_data(n: int, seed: int) -> dict[str, np.ndarray]:
+    """s' = s + a + noise, with actions that keep the state within a few units but are not those of the policy."""
+    rng = np.random.default_rng(seed)
+    states = rng.uniform(-2, 2, size=(n, 2)).astype(np.float32)
+    actions = rng.uniform(-1, 1, size=(n, 2)).astype(np.float32)
+    following = states + actions + 0.1 * rng.standard_normal((n, 2)).astype(np.float32)
+    return {"observations": states, "actions": actions, "next_observations": following}
+
+
+def contracting(observations: np.ndarray) -> np.ndarray:
+    return -0.4 * observations
+
+
+def exact_linear_mean(states: np.ndarray, actions: np.ndarray, gamma: float) -> np.ndarray:
+    # E[s after d steps] = 0.6^(d - 1) (s + a)
+    return (1 - gamma) * (states + actions) / (1 - 0.6 * gamma)
+
+
+def test_continuous_actions_and_a_cropped_state() -> None:
+    gamma = 0.6
+    estimator = FutureStateEstimator(gamma, crop=[1], hidden=(64,), learning_rate=lambda left: 5e-3 * left + 1e-4, seed=0)
+    estimator.fit(linear_data(10_000, 0), policy=contracting, steps=700)
+    rng = np.random.default_rng(1)
+    states, actions = rng.uniform(-1.2, 1.2, size=(60, 2)), rng.uniform(-0.6, 0.6, size=(60, 2))
+    exact = exact_linear_mean(states, actions, gamma)[:, 1:]
+    predicted = estimator.expected_future_state(states, actions)
+    assert predicted.shape == (60, 1)
+    assert np.sqrt(np.mean((predicted - exact) ** 2)) < 0.12 < np.std(exact) / 2
+
+
+def test_the_one_step_model_unrolls_to_the_exact_mean() -> None:
+    gamma = 0.8
+    model = OneStepModel(gamma, horizon=60, hidden=(64,), learning_rate=3e-3, seed=0)
+    model.fit(linear_data(5000, 0), policy=contracting, steps=500)
+    rng = np.random.default_rng(1)
+    states, actions = rng.uniform(-1, 1, size=(40, 2)), rng.uniform(-0.6, 0.6, size=(40, 2))
+    exact = exact_linear_mean(states, actions, gamma)
+    assert np.abs(model.expected_future_state(states, actions) - exact).max() < 0.1 < np.abs(exact).max() / 3
+    assert np.abs(model.expected_future_state(states[0], actions[0]) - exact[0]).max() < 0.1
+    chance = model.probability(states, actions, lambda goals: goals[:, 0] > 0)
+    assert chance.value[states[:, 0] + actions[:, 0] > 0.5].min() > 0.9
+    reward = model.expected_reward(states, actions, lambda goals: 2 * goals[:, 1])
+    assert np.allclose(reward.value, 2 * model.expected_future_state(states, actions)[:, 1], atol=1e-5)
+
+
+def test_the_one_step_model_s_density_integrates_to_one() -> None:
+    model = OneStepModel(0.5, crop=[0], horizon=20, hidden=(32,), learning_rate=3e-3, seed=0)
+    model.fit(linear_data(3000, 0), policy=contracting, steps=300)
+    points = np.linspace(-4, 4, 4001)[:, None]
+    density = model.density(np.array([1.0, 0.0]), np.array([0.0, 0.0]), points, marginal="data")
+    assert abs(np.trapezoid(density, points[:, 0]) - 1) < 0.01
+
+
+def test_the_one_step_model_learns_the_data_s_own_actions() -> None:
+    # One long trajectory of the contracting policy with noise.
+    rng = np.random.default_rng(0)
+    states = np.empty((4000, 1), dtype=np.float32)
+    actions = np.empty_like(states)
+    state = np.zeros(1)
+    for t in range(len(states)):
+        states[t], actions[t] = state, -0.4 * state
+        state = state + actions[t] + 0.5 * rng.standard_normal(1)
+    model = OneStepModel(0.8, horizon=40, hidden=(32,), learning_rate=3e-3, seed=0)
+    model.fit({"observations": states, "actions": actions}, steps=600)
+    start = np.array([[1.0], [-0.5]])
+    assert np.abs(model.expected_future_state(start, -0.4 * start) - exact_linear_mean(start, -0.4 * start, 0.8)).max() < 0.1
+
+
+def test_a_table_policy_for_unnumbered_observations() -> None:
+    mdp = random_tabular(3)
+    data = mdp.collect(10_000, seed=1)
+    for name in ("observations", "next_observations"):
+        data[name] = np.eye(4, dtype=np.float32)[data[name]]
+    policy = TablePolicy(mdp.other, lambda observations: observations.argmax(axis=1))
+    estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0, normalize=False)
+    estimator.fit(data, policy=policy, steps=500, action_space=spaces.Discrete(2))
+    exact = mdp.future(mdp.other, GAMMA)
+    estimate = estimator.probability(np.eye(4), np.zeros(4, dtype=int), lambda goals: goals[:, 2] == 1)
+    assert np.abs(estimate.value - exact[:, 0, 2]).max() < 0.08
+
+
+def test_hindsight_q_reaches_its_own_fixed_point() -> None:
+    # Q = ((1 - l) T + l p gamma E[Q']) / ((1 - l) T + l p), elementwise over (s, a, g): what the weighted loss is least at.
+    mdp, lambda_ = random_tabular(4), 0.7
+    data = mdp.collect(20_000, seed=1)
+    marginal = np.bincount(data["next_observations"], minlength=4) / 20_000
+    q = np.zeros_like(mdp.transitions)
+    for _ in range(200):
+        value = np.einsum("sa,sag->sg", mdp.other, q)
+        following = np.einsum("sat,tg->sag", mdp.transitions, value)
+        positive, random = (1 - lambda_) * mdp.transitions, lambda_ * marginal
+        q = (positive + random * GAMMA * following) / (positive + random)
+    estimator = HindsightQEstimator(GAMMA, lambda_, hidden=(32,), learning_rate=falling, seed=0)
+    estimator.fit(data, policy=mdp.other, steps=700)
+    states, actions = (axis.ravel() for axis in np.meshgrid(np.arange(4), np.arange(2), indexing="ij"))
+    learned = np.exp(estimator.log_q(states, actions, np.arange(4))).reshape(4, 2, 4)
+    assert np.abs(learned - q).max() < 0.1
+    assert np.abs(learned - q).mean() < 0.02
+    # Both readings are made of the same Q.
+    as_density = HindsightQEstimator(GAMMA, lambda_, reading="density", hidden=(32,), learning_rate=falling, seed=0)
+    as_density.fit(data, policy=mdp.other, steps=700)
+    density = as_density.density(states, actions, np.arange(4), marginal="data").reshape(4, 2, 4)
+    assert np.allclose(density, learned, atol=1e-5)
+
+
+def test_fits_are_reproducible_and_seeds_differ() -> None:
+    data = random_tabular(0).collect(1000, seed=0)
+    fits = [FutureStateEstimator(GAMMA, hidden=(8,), seed=seed).fit(data, steps=20) for seed in (0, 0, 1)]
+    answers = [fit.log_ratio(np.arange(4), 0, np.arange(4)) for fit in fits]
+    assert np.array_equal(answers[0], answers[1])
+    assert not np.array_equal(answers[0], answers[2])

@@ -1,0 +1,143 @@
+"""The prediction experiments: their measures against independent computations, and that they go on where they were stopped."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb3_clearning.envs.gridworld import future_distribution
+from sb3_clearning.experiments import __main__ as command_line
+from sb3_clearning.experiments import analytic_q, gridworld, relabel_ratio
+from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
+from sb3_clearning.experiments.locomotion import split
+from sb3_clearning.experiments.statistics import half_width, paired_interval
+from sb3_clearning.experiments.sweep import sweep
+from sb3_clearning.future.experience import experience_from
+from sb3_clearning.future.training import TrainingSettings
+
+
+def test_errors_are_zero_for_the_truth_and_the_plain_formula_otherwise() -> None:
+    policy = np.random.default_rng(0).dirichlet(np.ones(4), size=25)
+    truth = future_distribution(policy, 0.9)
+    with np.errstate(divide="ignore"):
+        exact = errors(np.log(truth), truth)
+    assert abs(exact.kl) < 1e-12
+    assert abs(exact.total - 1) < 1e-12
+    guess = np.random.default_rng(1).random((25, 4, 25)) + 0.1
+    plain = np.mean([
+        sum(p * np.log(p / q) for p, q in zip(truth[s, a], guess[s, a] / guess[s, a].sum(), strict=True) if p > 0)
+        for s in range(25)
+        for a in range(4)
+    ])  # fmt: skip
+    found = errors(np.log(guess), truth)
+    assert np.isclose(found.kl, plain)
+    assert np.isclose(found.total, guess.sum(axis=-1).mean())
+
+
+def test_the_data_follows_the_policy_and_on_and_off_policy_share_it() -> None:
+    on, off = make_seed(3, False), make_seed(3, True)
+    assert np.array_equal(on.observations, off.observations)
+    assert not np.allclose(on.evaluated, off.evaluated)
+    cells = cell_number(on.observations)
+    often = np.argmax(np.bincount(cells))
+    frequency = np.bincount(on.actions[cells == often], minlength=4) / (cells == often).sum()
+    assert np.abs(frequency - on.evaluated[often]).max() < 0.06
+    # The next row goes on where the last one led, but for the ends.
+    inside = ~on.ends[:-1]
+    assert np.array_equal(on.next_observations[:-1][inside], on.observations[1:][inside])
+    even = training_data(on, even_goals=1.0).random_goals
+    assert even is not None
+    assert np.abs(np.bincount(cell_number(even), minlength=25) / len(even) - 1 / 25).max() < 0.01
+
+
+def test_c_learning_beats_uniform_predictions_on_the_gridworld() -> None:
+    seeds = [make_seed(seed, False, n_trajectories=50) for seed in range(2)]
+    settings = TrainingSettings(method="mc", gamma=0.9, steps=250, hidden=(32,), learning_rate=1e-2)
+    logits = fit_seeds(seeds, settings)
+    for seed, found in zip(seeds, logits, strict=True):
+        truth = future_distribution(seed.evaluated, 0.9)
+        uniform = errors(np.zeros((25, 4, 25)), truth).kl
+        assert errors(found + np.log(seed.marginal()), truth).kl < uniform / 2
+
+
+@pytest.mark.parametrize(("lambda_", "gamma"), [(0.5, 0.9), (0.8, 0.5)])
+def test_the_closed_forms_are_what_q_learning_learns(lambda_: float, gamma: float) -> None:
+    learned = analytic_q.tabular_q(analytic_q.example_2(), lambda_, gamma, steps=4000, seeds=20).mean(axis=0)
+    formulas = analytic_q.formulas_2(lambda_, gamma)
+    for name in ("Q11", "Q12", "Q21", "Q22"):
+        value = learned[int(name[1]) - 1, int(name[2]) - 1]
+        assert abs(value - formulas[name].fixed_point) < 0.03
+    first = analytic_q.tabular_q(analytic_q.example_1(3), lambda_, gamma, steps=4000, seeds=20).mean(axis=0)
+    assert abs(first[0, 0] - analytic_q.formulas_1(3, lambda_, gamma)["Q11"].fixed_point) < 0.03
+
+
+def test_the_corrected_formulas_solve_the_paper_s_equations() -> None:
+    lambda_, gamma, n = 0.7, 0.8, 5
+    half = gamma * lambda_ / 2
+    q = {name: found.corrected for name, found in analytic_q.formulas_2(lambda_, gamma).items()}
+    assert np.isclose(q["Q11"], 1 - lambda_ + half * q["Q11"] + half * q["Q21"])
+    assert np.isclose(q["Q12"], 1 - lambda_ + half * q["Q12"] + half * q["Q22"])
+    assert np.isclose(q["Q22"] * (1 - lambda_ / 2), 1 - lambda_ + half * q["Q22"])
+    first = analytic_q.formulas_1(n, lambda_, gamma)["Q11"].corrected
+    assert np.isclose(first, 1 - lambda_ + lambda_ / n * gamma * first)
+
+
+def test_intervals() -> None:
+    values = np.array([1.0, 2.0, 4.0])
+    assert np.isclose(half_width(values), 4.303 * np.std(values, ddof=1) / np.sqrt(3))
+    assert paired_interval({0: 1.0, 1: 3.0, 5: 9.0}, {0: 0.0, 1: 0.0, 2: 7.0}, 1) == "+2.0 [-10.7, +14.7]"
+    assert relabel_ratio.grid_steps([0.5, 0.7, 0.9], 0.5, 0.86) == 2
+
+
+def _work(setting: int) -> list[dict[str, Any]]:
+    if setting == 3:
+        raise RuntimeError("stopped")
+    return [{"setting": setting, "value": setting**2}]
+
+
+def _done(setting: int, rows: list[dict[str, str]]) -> bool:
+    return any(row["setting"] == str(setting) for row in rows)
+
+
+def test_a_sweep_writes_rows_as_they_come_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.csv"
+    with pytest.raises(RuntimeError, match="stopped"):
+        sweep(path, ("setting", "value"), [1, 2, 3], _done, _work, jobs=1)
+    assert [row["value"] for row in csv.DictReader(path.open())] == ["1", "4"]
+    rows = sweep(path, ("setting", "value"), [1, 2, 4], _done, _work, jobs=1)
+    assert [row["value"] for row in rows] == ["1", "4", "16"]
+
+
+def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
+    lengths = np.full(10, 130)
+    states = np.stack([np.repeat(np.arange(10), 130), np.tile(np.arange(130), 10)], axis=1).astype(np.float32)
+    ends = np.zeros(len(states), dtype=bool)
+    ends[np.cumsum(lengths) - 1] = True
+    data = {"observations": states, "actions": np.zeros((len(states), 1), dtype=np.float32),
+            "next_observations": states + np.array([0, 1]), "truncations": ends}  # fmt: skip
+    found = split(experience_from(data), "test", seed=0, horizon=100)
+    tested, trained = set(found.states[:, 0]), set(np.asarray(found.train.observations)[:, 0])
+    assert len(tested) == 2
+    assert not tested & trained
+    assert (found.futures[:, :, 1] - found.states[:, None, 1] == np.arange(1, 101)).all()
+    with pytest.raises(ValueError, match="No test episode has 200 steps"):
+        split(experience_from(data), "test", seed=0, horizon=200)
+
+
+def test_the_command_runs_and_says_what_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gridworld, "PAPER", TrainingSettings(gamma=0.9, steps=3, hidden=(4,)))
+    gridworld.main(["--quick", "--seeds", "2", "--output", str(tmp_path)])
+    assert (tmp_path / "gridworld_quick.png").stat().st_size > 1000
+    table = (tmp_path / "gridworld_quick.md").read_text()
+    assert "On-policy" in table
+    assert "even goals" in table
+    before = (tmp_path / "gridworld_quick.csv").read_text()
+    gridworld.main(["--quick", "--seeds", "2", "--output", str(tmp_path)])
+    assert (tmp_path / "gridworld_quick.csv").read_text() == before
+    with pytest.raises(SystemExit):
+        gridworld.main(["--seeds", "0"])
+    monkeypatch.setattr("sys.argv", ["experiments", "nothing"])
+    with pytest.raises(SystemExit, match="relabel_ratio"):
+        command_line.main()

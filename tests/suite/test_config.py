@@ -1,0 +1,124 @@
+"""What the YAML files say, and errors in them."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from sb3_clearning.envs import TASK_IDS
+from sb3_clearning.experiments.evaluation import EVALUATION_SEED
+from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Suite
+from suite.tiny import write_config
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return Suite.load()
+
+
+def test_the_papers_matrix(suite: Suite) -> None:
+    runs = suite.runs(["paper"])
+    tasks = set(TASK_IDS) - {"ContinuousGridworld-v0"}
+    assert {run.task for run in runs} == tasks
+    assert len(tasks) == 9
+    assert len(runs) == 9 * (2 * 3 + 4)
+    long = {"SawyerPush-v0", "SawyerWindow-v0", "SawyerDrawer-v0"}
+    assert all(run.steps == (60_000 if run.task in long else 30_000) for run in runs)
+    assert all(len(run.evaluations()) == 6 for run in runs)
+    costs = [run.steps / run.speed for run in runs]
+    assert costs == sorted(costs)
+
+
+def test_methods_are_compared_with_equal_settings(suite: Suite) -> None:
+    own = {"lambda_", "relabel", "buffer_size"}
+    for task in {run.task for run in suite.runs(["paper"])}:
+        shared = [
+            {key: value for key, value in run.arguments.items() if key not in own}
+            for run in suite.runs(["paper"], tasks=[task])
+        ]
+        assert all(arguments == shared[0] for arguments in shared)
+
+
+def test_the_sweep_has_nine_ratios_and_three_seeds(suite: Suite) -> None:
+    runs = [run for run in suite.runs(["maze_ratio"]) if run.method != "clearning"]
+    ratios = {run.arguments["relabel"].get("random") for run in runs}
+    assert len(ratios) == 9
+    assert len(runs) == 27
+    assert (1 + runs[0].arguments["gamma"]) / 2 in ratios
+    assert all(math.isclose(sum(run.arguments["relabel"].values()), 1) for run in runs)
+
+
+def test_training_seeds_stay_apart_from_evaluation_seeds() -> None:
+    # The largest seed's last segment, as `Suite.run` and `_seeds` limit them.
+    assert (SEEDS_PER_RUN - 1) * SEEDS_PER_RUN + SEEDS_PER_RUN - 1 < EVALUATION_SEED
+
+
+def test_a_file_of_ones_own_joins(tmp_path: Path) -> None:
+    suite = Suite.load([write_config(tmp_path)])
+    (run,) = suite.runs(["tiny"], methods=["clearning"])
+    assert run.arguments["batch_size"] == 16  # the task's
+    assert run.arguments["gamma"] == suite.arguments["gamma"]  # everybody's
+    assert "SawyerPush-v0" in suite.tasks
+
+
+def test_the_example_in_the_file_is_valid(tmp_path: Path) -> None:
+    """The commented example, with an algorithm that exists."""
+    lines = SHIPPED.read_text().splitlines()
+    block = [line[2:] for line in lines if line.startswith("#   ") and not line.startswith("#   python")]
+    path = tmp_path / "example.yml"
+    path.write_text("\n".join(block).replace("my_package.my_module:MyAlgorithm", "stable_baselines3:TD3"))
+    suite = Suite.load([path])
+    assert suite.tasks["FetchReach"]["arguments"] == {"gamma": 0.98}
+    suite.arguments = {}
+    runs = suite.runs(["mine"])
+    assert len(runs) == 10
+    assert {run.arguments.get("tau") for run in runs if run.method == "mine"} == {0.02}
+
+
+def test_runs_of_several_matrices_are_done_once(suite: Suite) -> None:
+    paper, both = suite.runs(["paper"]), suite.runs(["paper", "maze_ratio"])
+    assert len(both) == len(paper) + 27  # C-learning's runs on the maze are the same ones
+    assert len({run.name for run in both}) == len(both)
+
+
+def test_more_steps_are_the_same_run(suite: Suite) -> None:
+    short, long = suite.run("SawyerPush-v0", "clearning", 0), suite.run("SawyerPush-v0", "clearning", 0, 300_000)
+    assert short.settings() == long.settings()
+    assert short.evaluations() == long.evaluations()[:6]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tasks: [", "is not valid YAML"),
+        ("runs: {}", "must be a mapping with some of arguments, tasks"),
+        ("tasks: [1]", "`tasks` in .* must be a mapping"),
+        ("tasks: {T: {step: 3}}", "T of tasks in .* unknown key 'step'. Known: arguments, env"),
+        ("matrices: {m: {seeds: 1}}", "must be a list of blocks"),
+        ("matrices: {m: [{seeds: -1}]}", "Seeds must be"),
+        ("matrices: {m: [{seeds: [1000]}]}", "below 1000"),
+        ("matrices: {m: [{tasks: [Nowhere]}]}", "no task 'Nowhere'. There are: SawyerReach-v0"),
+        ("matrices: {m: [{methods: [clairning]}]}", "no method 'clairning'"),
+        ("methods: {x: {algorithm: nowhere}}\nmatrices: {m: [{methods: [x]}]}", "must be module:class"),
+        (
+            "methods: {x: {algorithm: 'sb3_clearning:CLearning', arguments: {lambda: 1}}}\nmatrices: {m: [{methods: [x]}]}",
+            "no argument 'lambda'. It has: .*lambda_",
+        ),
+        ("tasks: {T: {steps: 0.5}}\nmatrices: {m: [{tasks: [T]}]}", "above 0"),
+        ("tasks: {T: {steps: 5000, evaluate_every: 1}}\nmatrices: {m: [{tasks: [T]}]}", "raise its `evaluate_every`"),
+    ],
+)
+def test_errors_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "wrong.yml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        Suite.load([path]).runs(["m"])
+
+
+def test_what_no_matrix_has_is_an_error(suite: Suite) -> None:
+    with pytest.raises(ConfigError, match="method lambda_1 is in none of the matrices paper"):
+        suite.runs(["paper"], methods=["clearning", "lambda_1"])
+    with pytest.raises(ConfigError, match="There is no matrix 'all'"):
+        suite.runs(["all"])
+    with pytest.raises(ConfigError, match="can not be read"):
+        Suite.load([Path("nowhere.yml")])

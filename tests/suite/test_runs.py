@@ -1,0 +1,158 @@
+"""Runs, and what interruptions do to them: nothing."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sb3_clearning.experiments.suite import checkpoint
+from sb3_clearning.experiments.suite.command import main
+from sb3_clearning.experiments.suite.config import ConfigError
+from sb3_clearning.experiments.suite.run import RunIsTaken, execute, taken
+from sb3_clearning.experiments.suite.table import Output
+from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
+
+
+def test_a_run_that_fails_after_each_row_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every checkpoint is gone on from once, for all algorithms; an error just before the next one loses that segment only."""
+    runs = tiny_runs(write_config(tmp_path))
+    expected = undisturbed(runs, tmp_path / "undisturbed")
+    assert [int(row["step"]) for row in expected] == [30, 60, 90, 120] * 3
+    original, calls = checkpoint.save, []
+
+    def fail_every_second_time(*arguments: object) -> None:
+        calls.append(arguments)
+        if len(calls) % 2:
+            raise OSError("No space left on device")
+        original(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checkpoint, "save", fail_every_second_time)
+    output = Output(tmp_path / "disturbed")
+    for run in runs:
+        while output.state(run).done < run.steps:
+            with pytest.raises(OSError, match="No space"):
+                execute(run, output.run_folder(run))
+            if output.state(run).done == 90:
+                execute(run, output.run_folder(run))
+    assert measured(output.merge()) == measured(expected)
+
+
+def test_seeds_make_runs_differ(tmp_path: Path) -> None:
+    run = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
+    other = [type(run[0])(**{**run[0].__dict__, "seed": 1})]
+    rows, others = undisturbed(run, tmp_path / "a"), undisturbed(other, tmp_path / "b")
+    assert rows[0]["initial"] == others[0]["initial"]  # the same evaluation episodes
+    assert rows[0]["final"] != others[0]["final"]
+
+
+def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=60), ["clearning"])
+    undisturbed([run], tmp_path)
+    folder = Output(tmp_path).run_folder(run)
+    assert [path.name for path in folder.glob("step_*")] == ["step_0000000060"]  # only the newest
+    before = checkpoint.rows_of(folder)
+    longer = type(run)(**{**run.__dict__, "steps": 90})
+    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        execute(longer, folder)
+    assert checkpoint.rows_of(folder) == before
+    monkeypatch.undo()
+    execute(longer, folder)
+    assert [row["step"] for row in checkpoint.rows_of(folder)] == ["30", "60", "90"]
+    assert checkpoint.rows_of(folder)[:2] == before
+
+
+def test_kill_9_in_the_middle_of_the_matrix(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    methods = ["clearning", "next_state"]
+    first, second = tiny_runs(config, methods)
+    expected = undisturbed([first, second], tmp_path / "undisturbed")
+    output = Output(tmp_path / "killed")
+
+    # The second run is long while the runner is killed, so that it is surely in its middle.
+    long = write_config(tmp_path, steps=120_000)
+    prepared = undisturbed([first], output.folder)
+    killed = start(long, output.folder, "--methods", "next_state")
+    wait_until(lambda: output.state(second).done > 0)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+
+    def ended() -> bool:
+        try:
+            with taken(output.run_folder(second), seconds=0):
+                return True
+        except RunIsTaken:
+            return False
+
+    wait_until(ended, 30)  # no run goes on without its runner
+    config = write_config(tmp_path, steps=output.state(second).done + 60)
+    (second,) = tiny_runs(config, ["next_state"])
+    printed = finish(start(config, output.folder, "--methods", "next_state"))
+    assert "1 of 1 runs, 100.0% of the steps" in printed
+    rows = table(output.folder)
+    assert [row for row in rows if row["method"] == "clearning"] == prepared  # wall times too: it was not done again
+    assert measured(rows, "clearning") == measured(expected, "clearning")
+    steps = [int(row["step"]) for row in rows if row["method"] == "next_state"]
+    assert steps == list(range(30, second.steps + 1, 30))  # a complete curve, each step once
+    assert measured(rows, "next_state")[:4] == measured(expected, "next_state")
+
+
+def test_two_commands_at_once_share_no_run(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
+    folder = Output(tmp_path).run_folder(run)
+    with taken(folder), pytest.raises(RunIsTaken, match="Another process"):
+        execute(run, folder, lock_seconds=0)
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_done(tmp_path: Path) -> None:
+    config = write_config(tmp_path, steps=30, arguments={"learning_starts": 10, "batch_size": 1, "buffer_size": 300})
+    process = start(config, tmp_path / "out", "--methods", "clearning", "sb3_td3_her")
+    out, error = process.communicate(timeout=600)
+    assert process.returncode == 1
+    assert "1 runs failed" in error
+    assert "Tiny/clearning/seed_0" in error
+    assert "`batch_size` must be at least 2" in error
+    assert [row["method"] for row in table(tmp_path / "out")] == ["sb3_td3_her"], out
+
+
+def test_other_settings_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, steps=30)
+    undisturbed(tiny_runs(config, ["clearning"]), tmp_path / "out")
+    options = ["--config", str(config), "--matrix", "tiny", "--methods", "clearning", "--output", str(tmp_path / "out")]
+    write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32})
+    main([*options, "--status"])
+    assert "0: other settings" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"other settings.*--redo"):
+        main(options)
+    finish(start(config, tmp_path / "out", "--methods", "clearning", "--redo"))
+    (row,) = table(tmp_path / "out")
+    assert '"batch_size": 32' in row["arguments"]
+    assert (tmp_path / "out" / "aside" / "Tiny" / "clearning" / "seed_0.1" / "run.json").exists()
+
+
+def test_status_says_what_is_there_and_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, steps=30)
+    undisturbed(tiny_runs(config, ["clearning"]), tmp_path / "out")
+    write_config(tmp_path, steps=60)
+    main(["--config", str(config), "--matrix", "tiny", "--output", str(tmp_path / "out"), "--status"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=2)[1:] for line in lines[:3]] == [
+        ["clearning", "0: 50%"],
+        ["next_state", "0: missing"],
+        ["sb3_td3_her", "0: missing"],
+    ]
+    assert lines[3].startswith("0 of 3 runs are done")
+
+
+def test_a_worker_ends_with_its_runner(tmp_path: Path) -> None:
+    """An interrupt ends the runs at once, and the command says how to go on."""
+    config = write_config(tmp_path, steps=120_000)
+    process = start(config, tmp_path / "out", "--methods", "clearning")
+    (run,) = tiny_runs(config, ["clearning"])
+    wait_until(lambda: Output(tmp_path / "out").state(run).done > 0)
+    os.kill(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert "The same command goes on" in error
+    with taken(Output(tmp_path / "out").run_folder(run), seconds=0):
+        pass
