@@ -270,20 +270,22 @@ def mean(rows: dict[str, dict[str, str]], column: str) -> str:
     return f"{sum(float(row[column]) for row in rows.values()) / len(rows):.3f}" if rows else "–"
 
 
-def part_of_report(name: str, heading: str) -> Region:
+def part_of_report(name: str, heading: str | None = None) -> Region:
     """
     :param name: The report's path within the folder of results
-    :param heading: One of its headings
-    :return: The table under this heading
+    :param heading: One of its headings; None: the beginning
+    :return: The first table under this heading
     """
 
     def lines(results: Path) -> list[str] | None:
         path = results / name
         if not path.exists():
             return None
-        _, found, section = path.read_text().partition(f"\n## {heading}\n")
-        if not found:
-            raise ValueError(f"{path} has no section {heading!r}")
+        section = path.read_text()
+        if heading is not None:
+            _, found, section = section.partition(f"\n## {heading}\n")
+            if not found:
+                raise ValueError(f"{path} has no section {heading!r}")
         table = re.search(r"(?:^\|.*\n)+", section.partition("\n## ")[0], re.MULTILINE)
         if table is None:
             raise ValueError(f"{path} has no table under {heading!r}")
@@ -303,6 +305,7 @@ REGIONS: dict[str, Region] = {
     "update_parts": notes_table("update", ["part", "ms"]),
     "update_tried": notes_table("tried", ["tried", "found"]),
     "gridworld": gridworld,
+    "prediction": part_of_report("paper.md"),
     "suite_success": part_of_report("suite/paper.md", "Success rate"),
     "suite_distance": part_of_report("suite/paper.md", "Final distance"),
     "suite_verdicts": part_of_report("suite/paper.md", "Against the best reward-free baseline"),
