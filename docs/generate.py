@@ -164,9 +164,22 @@ PENALTY = choices(
         ("`pre_tanh_penalty=0`", "686cd4d", {"pre_tanh_penalty": 0.0}),
         ("`pre_tanh_penalty=0.001`", "33b924a", {"pre_tanh_penalty": 0.001}),
         ("`pre_tanh_penalty=0.01`", "33b924a", {"pre_tanh_penalty": 0.01}),
-        ("`pre_tanh_penalty=0.001`, `noise_std=0.3`", "33b924a", {"noise_std": 0.3, "pre_tanh_penalty": 0.001}),
     ],
     [100, 101, 102],
+    [6000, 12000, 18000, 24000, 30000],
+)
+NOISE = choices(
+    [
+        ("`noise_std=0.1`", "33b924a", {"pre_tanh_penalty": 0.001}),
+        ("`noise_std=0.3`", "19dc703", {"noise_std": 0.3, "pre_tanh_penalty": 0.001}),
+        ("`noise_std=0.3`, an earlier commit with other rounding", "33b924a", {"noise_std": 0.3, "pre_tanh_penalty": 0.001}),
+        (
+            "`noise_std=0.1` and a fifth of the actions uniformly random",
+            "19dc703",
+            {"pre_tanh_penalty": 0.001, "random_action_fraction (tried, not kept)": 0.2},
+        ),
+    ],
+    [101, 102],
     [6000, 12000, 18000, 24000, 30000],
 )
 
@@ -300,6 +313,7 @@ REGIONS: dict[str, Region] = {
     "core_seeds": core_seeds,
     "defaults": DEFAULTS,
     "penalty": PENALTY,
+    "noise": NOISE,
     "benchmarks": benchmark_ratios,
     "task_costs": task_costs,
     "update_parts": notes_table("update", ["part", "ms"]),

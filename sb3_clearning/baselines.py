@@ -91,7 +91,7 @@ class GoalTD3(GoalAlgorithm):
         device: th.device | str = "auto",
         relabel: str | Mapping[str, float] = "next",
         q_loss: str = "mse",
-        noise_std: float = 0.1,
+        noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,

@@ -56,7 +56,7 @@ def take_segment(ring: "EpisodeRing", first: int) -> Segment:
     kept = ring._kept.reshape(ring.buffer_size, ring.n_envs)[places]
     final = kept >= ring.n_envs
     ends = np.where(final, np.where(ring._kept_terminated[kept], TERMINATED, TRUNCATED), GOES_ON).astype(np.uint8)
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "rows": ring._rows.reshape(ring.buffer_size, ring.n_envs, -1)[places],
         "ends": ends,
         "final": ring._kept_rows[kept[final]],

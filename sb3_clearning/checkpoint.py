@@ -13,7 +13,7 @@ from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.buffer_file import restore_ring
-from sb3_clearning.checkpoint_folder import Checkpoint, CheckpointFolder
+from sb3_clearning.checkpoint_folder import Checkpoint, CheckpointFolder, number_of
 from sb3_clearning.interrupts import Interrupts
 from sb3_clearning.model_state import build_model, check_finite_weights, take_model
 from sb3_clearning.run_lock import run_lock
@@ -126,34 +126,34 @@ class ResumableCheckpoint(BaseCallback):
             self._files, self._number, self._key = resumed.files, content["number"], content["key"]
             self._regular_at = content["regular_at"]
             self._written_at = (self.model.num_timesteps, self.model._n_updates)
-        elif not paths:
-            self._key = secrets.randbits(62) if self.model.seed is None else int(self.model.seed)
+            return
+        self._key = secrets.randbits(62) if self.model.seed is None else int(self.model.seed)
+        if not paths:
+            self._number = 0
         elif last is None or paths[0].resolve() != last:
             raise ValueError(
                 f"{self.folder} already holds a run ({paths[0].name}). Go on with it: "
                 f"`{type(self.model).__name__}.resume({str(self.folder)!r}, env)`; or give this run another folder."
             )
         else:  # this model wrote them, in a call of `learn` before this one
-            self._number = int(paths[0].stem.rpartition("-")[2])
+            self._number = number_of(paths[0])
 
     def _on_rollout_start(self) -> None:
         self._between_steps(online=True)
 
     def _on_step(self) -> bool:
-        if self._online():
-            if self.model._episodes_start is not None:
-                self.model._episodes_start.actions.append(np.array(self.locals["actions"]))
-        else:
+        if self.model._offline:
             self._between_steps(online=False)
+        elif self.model._episodes_start is not None:
+            self.model._episodes_start.actions.append(np.array(self.locals["actions"]))
         return True
 
     def _on_training_end(self) -> None:
         # rl-zoo3 calls it once more, after errors too.
         if self._active and self._written_at != (self.model.num_timesteps, self.model._n_updates):
-            self._write(online=self._online(), within_episodes=False)
-
-    def _online(self) -> bool:
-        return "actions" in self.locals
+            self._write(online=not self.model._offline, within_episodes=False)
+        if self._active and self._interrupts.received is not None:
+            self._end()
 
     def _between_steps(self, online: bool) -> None:
         if self._interrupts.received is not None:

@@ -28,6 +28,14 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})\.safetensors")
 _SEGMENT = re.compile(r"buffer-\d{6,12}-\d{1,18}-\d{1,18}\.safetensors")
 
 
+def number_of(path: Path) -> int:
+    """
+    :param path: A checkpoint's file
+    :return: Its number
+    """
+    return int(path.stem.rpartition("-")[2])
+
+
 class Checkpoint(NamedTuple):
     """
     A checkpoint that was read whole.
@@ -61,7 +69,8 @@ class CheckpointFolder:
         """:return: The files of checkpoints, the newest first"""
         if not self.folder.is_dir():
             return []
-        return sorted((path for path in self.folder.iterdir() if _CHECKPOINT.fullmatch(path.name)), reverse=True)
+        found = (path for path in self.folder.iterdir() if _CHECKPOINT.fullmatch(path.name))
+        return sorted(found, key=number_of, reverse=True)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -95,7 +104,7 @@ class CheckpointFolder:
         :param newest: The newest checkpoint
         :param keep: How many stay, the newest included
         """
-        kept = [path for path in self.paths() if path <= newest][:keep]
+        kept = [path for path in self.paths() if number_of(path) <= number_of(newest)][:keep]
         named = {segment["file"] for path in kept for segment in self._kept.get(path, ())}
         if not all(path in self._kept for path in kept):
             return  # of a run before this one, and nobody has read it yet
@@ -154,6 +163,6 @@ class CheckpointFolder:
         self._segments = checkpoint.content["buffer"]["segments"]
         self._kept[checkpoint.path] = self._segments
         for path in self.paths():
-            if path < checkpoint.path:
+            if number_of(path) < number_of(checkpoint.path):
                 with contextlib.suppress(UnreadableFileError, KeyError, TypeError):
                     self._kept[path] = read_arrays(path, "checkpoint")[0]["buffer"]["segments"]

@@ -100,7 +100,7 @@ class CLearning(GoalAlgorithm):
         actor_loss: str = "log_prob",
         terminal: str = "ignore",
         commanded_goal_fraction: float = 0.0,
-        noise_std: float = 0.1,
+        noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,

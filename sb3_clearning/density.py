@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -163,7 +164,7 @@ class FutureStateEstimator(FuturePredictor):
         """Read the dataset and choose the encoders."""
         experience = experience_from(dataset, action_space)
         if action_space is None and isinstance(dataset, Mapping):
-            experience = experience._replace(action_space=widest(experience.action_space, policy))
+            experience = replace(experience, action_space=widest(experience.action_space, policy))
         observation_space = experience.observation_space
         if isinstance(observation_space, spaces.Discrete) and not hasattr(dataset, "observation_space"):
             # Arrays do not say how many states there are: as many as in all of them, or as the table has.

@@ -65,7 +65,7 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         policy: str | type[CLearningPolicy],
         env: GymEnv | str | None,
         action_noise: ActionNoise | str | None = "auto",
-        noise_std: float = 0.1,
+        noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
         _init_setup_model: bool = True,
@@ -151,6 +151,7 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         self._rescue: Callable[[], None] | None = None
         self._episodes_start: EpisodesStart | None = None
         self._call_started_at = 0
+        self._offline = False
         self._last_checkpoint: pathlib.Path | None = None
         self._resumed: ResumedRun | None = None
 
@@ -184,6 +185,8 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
+        if self._resumed is not None and self._resumed.checkpoint.content["online"] == self._offline:
+            self._resumed = None  # online learning after offline learning, or the other way round, is a new call
         resumed, same = self._resumed, True
         if resumed is not None:  # the same call of `learn` goes on
             total_timesteps, same = before_going_on(self, total_timesteps)
@@ -381,6 +384,7 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
+        self._offline = False
         with clear_faults(self):
             return super().learn(
                 total_timesteps, callback, log_interval, tb_log_name or type(self).__name__, reset_num_timesteps, progress_bar
@@ -390,7 +394,15 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
 
     def _excluded_save_params(self) -> list[str]:
         own = ["_metrics", "_distances", "_warmup"]
-        own += ["_while_learning", "_rescue", "_episodes_start", "_call_started_at", "_last_checkpoint", "_resumed"]
+        own += [
+            "_while_learning",
+            "_rescue",
+            "_episodes_start",
+            "_call_started_at",
+            "_offline",
+            "_last_checkpoint",
+            "_resumed",
+        ]
         own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
 

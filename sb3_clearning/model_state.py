@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
+from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_clearning.array_file import UnreadableFileError
@@ -116,8 +118,8 @@ def build_model(
             f"({again})."
         )
     arguments = {name: decode(value) for name, value in content["arguments"].items() if name not in given}
-    _check_sizes(arguments.get("policy_kwargs"), sum(array.size for array in arrays.values()), where)
     saved_spaces = (decode_space(content["observation_space"]), decode_space(content["action_space"]))
+    _check_sizes(arguments.get("policy_kwargs"), saved_spaces, sum(array.size for array in arrays.values()), where)
     if device is None:
         device = "cpu" if content["device"] == "cpu" else "auto"
     if env is None:
@@ -133,12 +135,15 @@ def build_model(
     return model
 
 
-def _check_sizes(policy_kwargs: Any, n_numbers: int, where: str) -> None:
-    """Raise an error before a network is built that is larger than the weights in the file."""
+def _check_sizes(policy_kwargs: Any, saved_spaces: tuple[spaces.Space, ...], n_numbers: int, where: str) -> None:
+    """Raise an error before networks are built that are larger than the weights in the file."""
+    n_critics = policy_kwargs.get("n_critics", 1) if isinstance(policy_kwargs, dict) else 1
     for sizes in _lists_of_numbers(policy_kwargs):
         layers = [1, *sizes, 1]
-        if any(not size > 0 for size in sizes) or any(a * b > n_numbers for a, b in pairwise(layers)):
+        if any(a * b * n_critics > n_critics + n_numbers for a, b in pairwise(layers)):
             raise UnreadableFileError(f"{where} has not the weights of the networks that it tells of: {str(sizes)[:100]}.")
+    if sum(flatdim(space) for space in saved_spaces) > max(n_numbers, 2**20):
+        raise UnreadableFileError(f"{where} has not the weights of networks for its spaces.")
 
 
 def _lists_of_numbers(value: Any) -> Iterator[list[int]]:
@@ -173,7 +178,8 @@ def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
         for owner in own
         if owner != "policy"
     }
-    model.set_parameters({"policy": weights, **states}, exact_match=True, device=model.device)
+    parameters: dict[str, Any] = {"policy": weights, **states}
+    model.set_parameters(parameters, exact_match=True, device=model.device)
 
 
 def _optimizer_state(

@@ -52,6 +52,7 @@ class OfflineLearning(TD3):
                 "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
                 "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
             )
+        self._offline = True
         with clear_faults(self):  # type: ignore[arg-type]
             callbacks: list[BaseCallback] = [OfflineProgressBar()] if progress_bar else []
             total, running = self._setup_learn(

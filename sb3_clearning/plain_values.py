@@ -182,7 +182,7 @@ def decode_space(value: Any) -> spaces.Space:
             return spaces.Dict([(key, decode_space(part)) for key, part in parts.items()])
         case {"Box": {"low": low, "high": high, "shape": list(shape), "dtype": str(dtype)}}:
             bounds = [_bound(bound, shape, _dtype(dtype)) for bound in (low, high)]
-            return spaces.Box(*bounds, dtype=_dtype(dtype).type)  # type: ignore[arg-type]
+            return spaces.Box(bounds[0], bounds[1], dtype=_dtype(dtype).type)
         case {"Discrete": [int(n), int(start)]}:
             return spaces.Discrete(n, start=start)
         case {"MultiDiscrete": sizes}:
@@ -207,7 +207,7 @@ def constructor_arguments(model: Any) -> dict[str, Any]:
     names: list[str] = []
     for owner in type(model).__mro__:
         if "__init__" in vars(owner):
-            parameters = inspect.signature(owner.__init__).parameters.values()
+            parameters = inspect.signature(vars(owner)["__init__"]).parameters.values()
             names += [parameter.name for parameter in parameters if parameter.kind not in _COLLECTING]
             if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
                 break  # else the parent's arguments are its own, too

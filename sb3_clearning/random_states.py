@@ -16,14 +16,14 @@ def take_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], dict
     :return: What JSON can hold of the states, and their arrays
     """
     version, words, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     generator = action_space.np_random.bit_generator
-    content = {
+    content: dict[str, Any] = {
         "python": [version, gauss],
         "numpy": [name, int(position), int(has_gauss), float(cached)],
-        "action_space": _as_text(generator.state) if type(generator) is np.random.PCG64 else None,
+        "action_space": _as_text(dict(generator.state)) if type(generator) is np.random.PCG64 else None,
     }
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "random.python": np.array(words, dtype=np.uint64),
         "random.numpy": np.array(keys, dtype=np.uint32),
         "random.torch": th.get_rng_state().numpy(),

@@ -184,7 +184,7 @@ def set_normalization(env: VecNormalize, arrays: dict[str, np.ndarray]) -> None:
         if key == "normalize/returns":
             env.returns = value.copy()
             continue
-        statistics = env.ret_rms if name == "reward" else env.obs_rms[name.removeprefix("obs/")]  # type: ignore[index]
+        statistics = env.ret_rms if name == "reward" else env.obs_rms[name.removeprefix("obs/")]
         setattr(statistics, part, value.item() if part == "count" else value.copy())
 
 
@@ -268,7 +268,7 @@ def find_environments(model: "GoalAlgorithm", content: dict[str, Any], arrays: d
     if normalize is not None:
         set_normalization(normalize, arrays)
     if found.keys() == wanted.keys() and all(np.array_equal(found[key], wanted[key]) for key in found):
-        model._last_obs = expected["last_obs"]  # type: ignore[assignment]
+        model._last_obs = expected["last_obs"]
         return True
     warnings.warn(
         "The environment did not come out where it was: after `reset(seed=…)` and the same actions its observations differ, "

@@ -79,7 +79,9 @@ def all_of(model: CLearning) -> dict[str, Any]:
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """:return: The names of what is not equal, bit for bit"""
-    return [name for name in {**one, **other} if name not in one or not np.array_equal(one[name], other.get(name))]
+    return [
+        name for name in {**one, **other} if name not in one or name not in other or not np.array_equal(one[name], other[name])
+    ]
 
 
 def in_a_process(target: Callable[..., None], *args: Any) -> Any:

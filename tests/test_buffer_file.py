@@ -43,7 +43,7 @@ def check_invariants(buffer: GoalReplayBuffer) -> None:
             assert buffer._last[position * n + env] == last, (step, env)
         assert buffer._open[env] == (size > 0 and int(buffer._kept[newest * n + env]) == env)
     assert sorted(places + buffer._free) == list(range(len(buffer._kept_rows)))
-    assert all(np.isfinite(buffer._rows[: size * n]).all(axis=1))
+    assert np.isfinite(buffer._rows[: size * n]).all()
 
 
 def _resize(trajectories: Trajectories, n_envs: int, buffer_size: int, path: Path) -> None:
@@ -137,7 +137,10 @@ HISTORY: dict[str, Any] = {
     "n_envs": st.integers(1, 3),
     "buffer_size": st.integers(1, 24),
 }
-QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]}
+QUICK: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
 
 
 @settings(max_examples=100, **QUICK)

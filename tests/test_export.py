@@ -13,12 +13,15 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_clearning import CLearning, CLearningPolicy, GoalTD3, PinkActionNoise
-from sb3_clearning.array_file import UnreadableFileError, from_bytes
+from sb3_clearning.array_file import UnreadableFileError, from_bytes, to_bytes
+from sb3_clearning.plain_values import encode
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "stochastic": {"policy_kwargs": {"stochastic_actor": True, "n_critics": 3, "net_arch": {"pi": [8], "qf": [8, 4]}}},
-    "other classes": {"policy_kwargs": {"activation_fn": th.nn.ELU, "optimizer_class": th.optim.SGD}},
+    "other classes": {
+        "policy_kwargs": {"activation_fn": th.nn.ELU, "optimizer_class": th.optim.SGD, "optimizer_kwargs": {"weight_decay": 0}}
+    },
     "shared": {"policy_kwargs": {"share_features_extractor": True, "optimizer_kwargs": {"betas": (0.8, 0.9)}}},
     "a schedule": {"learning_rate": LinearSchedule(1e-3, 1e-4, 0.5), "w_clip": float("inf"), "train_freq": (2, "step")},
     "a noise": {"action_noise": NormalActionNoise(np.zeros(2), np.ones(2)), "lambda_": 0.25, "terminal": "absorbing"},
@@ -127,6 +130,33 @@ def test_what_is_in_the_file(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
     assert set(load_file(tmp_path / "agent")) == set(arrays)  # anybody's safetensors reads it
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"net_arch": [10**6, 10**6]}, "networks that it tells of"),
+        ({"net_arch": [16, 16], "n_critics": 10**6}, "networks that it tells of"),
+        ({"net_arch": [17, 16]}, "has not the weights of these networks"),
+        ({"net_arch": [-16, 16]}, "can be made"),
+    ],
+)
+def test_forged_sizes_build_no_large_networks(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    small_model(PointEnv()).export(tmp_path / "agent")
+    content, arrays = from_bytes("export", (tmp_path / "agent").read_bytes())
+    content["arguments"]["policy_kwargs"] = encode(change)
+    (tmp_path / "agent").write_bytes(to_bytes("export", content, arrays))
+    with pytest.raises(UnreadableFileError, match=message):
+        CLearning.from_export(tmp_path / "agent")
+
+
+def test_forged_spaces_build_no_large_networks(tmp_path: Path) -> None:
+    small_model(PointEnv()).export(tmp_path / "agent")
+    content, arrays = from_bytes("export", (tmp_path / "agent").read_bytes())
+    content["observation_space"]["Dict"]["observation"]["Box"].update(shape=[2**14, 2**14], low=-1, high=1)
+    (tmp_path / "agent").write_bytes(to_bytes("export", content, arrays))
+    with pytest.raises(UnreadableFileError, match="networks for its spaces"):
+        CLearning.from_export(tmp_path / "agent")
 
 
 def test_the_class_matters_and_diverged_agents_are_not_exported(tmp_path: Path) -> None:

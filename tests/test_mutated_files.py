@@ -26,7 +26,8 @@ th.set_num_threads(1)
 
 #: What a file must not make Python do.
 FORBIDDEN = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "socket.connect")
-_watching, _seen = False, []
+_watching = False
+_seen: list[str] = []
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:

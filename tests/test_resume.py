@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.run_lock import FolderInUseError
 
 th.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _control_c() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a job in a shell's background starts with the signal ignored, and we leave that as it is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _envs(n: int = 1, **kwargs: Any) -> DummyVecEnv:
@@ -95,7 +103,7 @@ def test_vectorized_and_normalized_environments(n_envs: int, normalized: bool, t
         statistics, others = undisturbed.get_vec_normalize_env(), model.get_vec_normalize_env()
         assert statistics is not None
         assert others is not None
-        assert np.array_equal(statistics.obs_rms["observation"].mean, others.obs_rms["observation"].mean)  # type: ignore[index]
+        assert np.array_equal(statistics.obs_rms["observation"].mean, others.obs_rms["observation"].mean)
         assert statistics.ret_rms.count == others.ret_rms.count
 
 
@@ -116,7 +124,7 @@ def test_the_baselines_too(tmp_path: Path) -> None:
             "seed": 0,
             "relabel": {"final": 0.5, "random": 0.5},
         }
-        network = {"policy_kwargs": {"net_arch": [8]}, "buffer_size": 100}
+        network: dict[str, Any] = {"policy_kwargs": {"net_arch": [8]}, "buffer_size": 100}
         fresh = not checkpoint.exists()
         env = make_env()
         model = GoalTD3("MultiInputPolicy", env, **arguments, **network) if fresh else GoalTD3.resume(folder, env)
@@ -148,8 +156,18 @@ def test_offline_learning(tmp_path: Path) -> None:
     assert differences(undisturbed, all_of(run(tmp_path / "stopped"))) == []
 
 
-def test_the_callback_costs_no_more_than_its_resets() -> None:
-    # What the comparisons above compare is training: another seed gives other weights.
+def test_online_learning_after_a_resumed_offline_one(tmp_path: Path) -> None:
+    model = small_model(make_env(), learning_starts=10).learn(30)
+    model.learn_offline(20, callback=ResumableCheckpoint(tmp_path, every=15))
+    resumed = CLearning.resume(tmp_path, make_env())
+    resumed.learn(25, callback=ResumableCheckpoint(tmp_path, every=15))
+    assert resumed.num_timesteps == 25
+    assert resumed.replay_buffer.size() == 55
+    assert CLearning.resume(tmp_path, make_env()).replay_buffer.size() == 55
+
+
+def test_the_comparisons_compare_training() -> None:
+    # Another seed gives other weights.
     one, other = (small_model(make_env(), seed=seed).learn(60) for seed in (0, 1))
     assert not same(weights(one), weights(other))
 
@@ -177,11 +195,28 @@ def test_a_signal_between_checkpoints_loses_nothing(
         with pytest.raises(expected) as ended:
             learn(tmp_path / "stopped", StopAt(stop, lambda: os.kill(os.getpid(), number)), **arguments)
         if number == signal.SIGTERM:
-            assert ended.value.code == 128 + signal.SIGTERM  # type: ignore[union-attr]
+            assert isinstance(ended.value, SystemExit)
+            assert ended.value.code == 128 + signal.SIGTERM
         assert f"Stopped at step {stop} by {number.name}" in capsys.readouterr().err
         assert start_or_resume(tmp_path / "stopped", **arguments).num_timesteps == stop
     assert differences(undisturbed, all_of(learn(tmp_path / "stopped", **arguments))) == []
     assert signal.getsignal(number) == before
+
+
+def test_a_signal_and_a_normalization(tmp_path: Path) -> None:
+    def env() -> Any:
+        return VecNormalize(_envs(2))
+
+    undisturbed = all_of(learn(tmp_path / "undisturbed", env=env()))
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "stopped", StopAt(52, lambda: os.kill(os.getpid(), signal.SIGINT)), env=env())
+    assert differences(undisturbed, all_of(learn(tmp_path / "stopped", env=env()))) == []
+
+
+def test_a_signal_at_the_last_step(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        learn(tmp_path, StopAt(STEPS, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert start_or_resume(tmp_path).num_timesteps == STEPS
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
@@ -192,6 +227,13 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         learn(tmp_path, StopAt(33, twice))
     assert start_or_resume(tmp_path).num_timesteps < 33
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    model = learn(tmp_path, StopAt(33, lambda: os.kill(os.getpid(), signal.SIGINT)), steps=40)
+    assert model.num_timesteps == 40
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 def test_an_unknown_noise_ends_its_episodes_at_a_signal(tmp_path: Path) -> None:

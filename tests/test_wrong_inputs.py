@@ -211,7 +211,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("losses.mixed_loss", lambda: losses.mixed_loss(LOGITS, LOGITS, LOGITS, LOGITS, 0.9, -1), "`lambda_` must be at least 0"),
     ("losses.mc_cross_entropy", lambda: losses.mc_cross_entropy(LOGITS, LOGITS, "hinge"), r"`form` must be one of \('bce', 'mse'\)"),
     ("losses.td_cross_entropy", lambda: losses.td_cross_entropy(LOGITS, LOGITS, th.zeros(3), 0.9), "batches of different sizes"),
-    ("losses.mixed_cross_entropy", lambda: losses.mixed_cross_entropy(*[LOGITS] * 4, 0.9, NAN), "`lambda_` must be .* not nan"),
+    ("losses.mixed_cross_entropy", lambda: losses.mixed_cross_entropy(LOGITS, LOGITS, LOGITS, LOGITS, 0.9, NAN), "`lambda_` must be .* not nan"),
     # -- the wrappers; more in test_wrappers.py
     ("GoalFromObservation", lambda: GoalFromObservation(PointEnv()), "is a goal env already"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop=[9]), "9"),

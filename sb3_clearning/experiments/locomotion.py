@@ -8,6 +8,7 @@ Data: Minari's ``mujoco/TASK/expert-v0`` where it is on this machine, else what 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,8 +92,8 @@ def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON
     states, following = np.asarray(experience.observations), np.asarray(experience.next_observations)
     futures = following[chosen[:, None] + np.arange(horizon)]
     keep = np.flatnonzero(~is_test)
-    train = experience._replace(
-        observations=take(states, keep), actions=experience.actions[keep], next_observations=take(following, keep),
+    train = replace(
+        experience, observations=take(states, keep), actions=experience.actions[keep], next_observations=take(following, keep),
         terminations=experience.terminations[keep], ends=experience.ends[keep],
     )  # fmt: skip
     return Split(train, states[chosen], experience.actions[chosen], futures, source)

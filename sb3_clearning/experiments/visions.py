@@ -7,6 +7,7 @@ Needs what ``locomotion_data`` has collected, and MuJoCo's off-screen rendering 
 ``python -m sb3_clearning.experiments visions`` writes results/visions_TASK.png.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -37,8 +38,8 @@ def beginning(experience: Experience, horizon: int) -> Experience:
     step = np.arange(len(last)) - start
     keep = np.flatnonzero(step < horizon)
     ends = experience.ends | (step == horizon - 1)
-    return experience._replace(
-        observations=np.asarray(experience.observations)[keep], actions=experience.actions[keep],
+    return replace(
+        experience, observations=np.asarray(experience.observations)[keep], actions=experience.actions[keep],
         next_observations=np.asarray(experience.next_observations)[keep],
         terminations=experience.terminations[keep], ends=ends[keep],
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """OneStepModel: the paper's other comparison method, a model of the next state that is unrolled."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -71,7 +72,7 @@ class OneStepModel(FuturePredictor):
         """
         experience = experience_from(dataset)
         if isinstance(dataset, Mapping):
-            experience = experience._replace(action_space=widest(experience.action_space, policy))
+            experience = replace(experience, action_space=widest(experience.action_space, policy))
         if not isinstance(experience.observation_space, spaces.Box):
             raise ValueError(f"OneStepModel needs observations of a Box, not of {experience.observation_space}.")
         self._states = Encoder(experience.observation_space, "observations")

@@ -1,7 +1,8 @@
 """Experience: transitions in order of time, from arrays, a Minari dataset or a replay buffer."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -12,7 +13,8 @@ from sb3_clearning.future.encoding import Values, space_of
 from sb3_clearning.offline import last_of_episode, load_minari_dataset
 
 
-class Experience(NamedTuple):
+@dataclass(frozen=True)
+class Experience:
     """
     Transitions in order of time.
 

@@ -59,7 +59,14 @@ def callbacks_of_the_trial(original: Callable[..., list[BaseCallback]], hyperpar
     :param hyperparams: The hyperparameters, with or without callbacks
     :return: The callbacks
     """
-    callbacks = original(hyperparams)
+    try:
+        callbacks = original(hyperparams)
+    except (TypeError, ValueError) as error:
+        if "ResumableCheckpoint" not in str(hyperparams.get("callback")):
+            raise
+        raise InputError(
+            f"The callback sb3_clearning.ResumableCheckpoint needs a `folder`, and takes `every` and `keep`: {error}"
+        ) from error
     number = getattr(_trial, "number", None)
     return [
         callback.within(f"trial_{number}") if number is not None and isinstance(callback, ResumableCheckpoint) else callback

@@ -5,9 +5,12 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from sb3_clearning import CLearning
 from sb3_clearning.checkpoint import ResumableCheckpoint
 from sb3_clearning.zoo.checkpoints import callbacks_of_the_trial, checkpoint_to_go_on_from, trial_folders
+from sb3_clearning.zoo.input_error import InputError
 from zoo.commands import Run, command, environment
 
 CONFIGURATION = """
@@ -93,6 +96,16 @@ def test_every_trial_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert isinstance(callback, ResumableCheckpoint)
     assert callback.folder == tmp_path
     assert checkpoint_to_go_on_from([callback]) is None
+
+
+def test_a_callback_without_a_folder() -> None:
+    def original(hyperparams: dict) -> list:
+        return [ResumableCheckpoint()]  # type: ignore[call-arg]
+
+    with pytest.raises(InputError, match="needs a `folder`, and takes `every` and `keep`"):
+        callbacks_of_the_trial(original, {"callback": "sb3_clearning.ResumableCheckpoint"})
+    with pytest.raises(TypeError):
+        callbacks_of_the_trial(original, {"callback": "another"})
 
 
 def test_a_study_with_checkpoints(run: Run, tmp_path: Path) -> None:

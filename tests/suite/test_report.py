@@ -1,0 +1,128 @@
+"""The report against a table whose truth is known."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sb3_clearning.experiments.suite.config import Run, Suite
+from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates, interquartile_mean, probability_of_improvement
+from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, verdicts, write_report
+from sb3_clearning.experiments.suite.scores import FINAL, REMAINING, SUCCESS, Scores
+
+pytest.importorskip("rliable")
+
+
+def row(run: Run, step: int, success: float) -> dict[str, str]:
+    values = {"task": run.task, "method": run.method, "seed": run.seed, "step": step, "success": success, "initial": 2.0}
+    values |= {
+        "final": 2 - success,
+        "minimum": 0,
+        "average": 1,
+        "change": -success,
+        "seconds": step / 50,
+        "steps_per_second": 50,
+    }
+    values |= {"arguments": json.dumps(run.arguments), "versions": "torch=1", "commit": "abc"}
+    return {name: str(value) for name, value in values.items()}
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return Suite.load()
+
+
+def test_the_interval_of_a_mean_is_the_bootstrap_distributions() -> None:
+    """Three seeds: all 27 equally likely samples can be listed."""
+    values = np.array([0.1, 0.5, 0.6])
+    means = sorted(float(np.mean(sample)) for sample in product(values, repeat=3))
+    estimate = curve_estimates({1: values})[1]
+    assert estimate.value == pytest.approx(0.4)
+    assert estimate.n == 3
+    # 2.5% of 27 samples: only (0.1, 0.1, 0.1) is below the limit, if any, and likewise above.
+    assert estimate.low in (pytest.approx(means[0]), pytest.approx(means[1]))
+    assert estimate.high in (pytest.approx(means[-1]), pytest.approx(means[-2]))
+
+
+def test_steps_with_other_numbers_of_seeds_stay_apart() -> None:
+    estimates = curve_estimates({10: np.array([0.2, 0.4]), 20: np.array([0.7]), 30: np.array([0.4, 0.6])})
+    assert {step: (round(one.value, 6), one.n) for step, one in estimates.items()} == {
+        10: (0.3, 2),
+        20: (0.7, 1),
+        30: (0.5, 2),
+    }
+    assert estimates[20].low == estimates[20].high == 0.7
+
+
+def test_interquartile_mean_leaves_the_outer_quarters_out() -> None:
+    scores = np.array([[0.0, 1.0], [0.4, 0.6], [0.5, 0.9], [0.1, 0.5]])
+    middle = sorted(scores.ravel())[2:6]
+    assert interquartile_mean(scores).value == pytest.approx(np.mean(middle))
+
+
+def test_probability_of_improvement_counts_pairs_and_halves_ties() -> None:
+    ours, theirs = np.array([[1.0, 0.5], [0.2, 0.5]]), np.array([[0.5, 0.5], [0.1, 0.9]])
+    pairs = [(a > b) + 0.5 * (a == b) for task in range(2) for a in ours[:, task] for b in theirs[:, task]]
+    assert probability_of_improvement(ours, theirs).value == pytest.approx(np.mean(pairs))
+
+
+def test_missing_runs_are_shown_as_missing(suite: Suite) -> None:
+    runs = suite.runs(["paper"], tasks=["SawyerReach-v0", "PointUMaze-v0"])
+    reach = [run for run in runs if run.task == "SawyerReach-v0"]
+    rows = [row(run, run.steps, 0.25) for run in reach if run.method == "clearning" and run.seed < 2]
+    rows += [row(run, 5000, 0.1) for run in reach if run.method == "next_state"]
+    rows += [row(run, run.steps, 0.75) for run in reach if run.method == "her_final"]
+    scores = Scores(rows, runs)
+    assert cell(scores, "SawyerReach-v0", "clearning", SUCCESS, 2) == "0.25 [0.25, 0.25], 2 of 3 seeds"
+    assert cell(scores, "SawyerReach-v0", "next_state", SUCCESS, 2) == "unfinished (5,000 of 30,000)"
+    assert cell(scores, "SawyerReach-v0", "her_final", FINAL, 3) == "1.250 (1 seed)"
+    assert cell(scores, "SawyerReach-v0", "no_relabelling", SUCCESS, 2) == "missing"
+    assert scores.complete_tasks(scores.methods) == []
+
+
+def test_ahead_level_and_behind() -> None:
+    low, high, both = Estimate(0.2, 0.1, 0.3, 3), Estimate(0.8, 0.7, 0.9, 3), Estimate(0.5, 0.2, 0.8, 3)
+    assert compare(high, low, SUCCESS.better) == "ahead"
+    assert compare(high, low, FINAL.better) == "behind"
+    assert compare(both, low, SUCCESS.better) == compare(both, high, FINAL.better) == "level"
+
+
+def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
+    runs = suite.runs(["paper"], tasks=["SawyerReach-v0"])
+    success = {"clearning": 0.9, "next_state": 0.3, "her_final": 0.5, "sb3_td3_her": 1.0}
+    scores = Scores([row(run, run.steps, success.get(run.method, 0.0)) for run in runs], runs)
+    rivals = [method for method in scores.methods if method not in ("clearning", *suite.with_reward())]
+    assert suite.with_reward() == ["sb3_td3_her"]
+    for measure in (SUCCESS, FINAL):
+        *_, line = verdicts(scores, rivals, measure, 2)
+        assert "her_final: " in line
+        assert "| ahead (a single seed has no interval) |" in line
+
+
+def test_the_sweep_is_found_in_the_tables_arguments(suite: Suite) -> None:
+    runs = suite.runs(["maze_ratio"])
+    scores = Scores([row(run, run.steps, 0.5) for run in runs], runs)
+    found = ratio_sweep(scores, "PointUMaze-v0")
+    assert list(found) == [0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98, 0.995, 1.0]
+    assert found[0.995] == "ratio_0.995"
+
+
+def test_remaining_distance_is_a_share() -> None:
+    assert REMAINING.of({"final": "0.5", "initial": "2.0"}) == pytest.approx(0.25)
+
+
+def test_the_report_is_written_from_rows_alone(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.REPETITIONS", 50)
+    monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.IMPROVEMENT_REPETITIONS", 10)
+    runs = suite.runs(["maze_ratio"], methods=["clearning", "ratio_0.5", "ratio_0.9", "ratio_0.995"])
+    runs += suite.runs(["paper"], tasks=["SawyerReach-v0"], methods=["clearning"])
+    rows = [row(run, step, run.seed / 4) for run in runs for step in run.evaluations() if run.method != "ratio_0.9"]
+    text = write_report("some", rows, runs, [], tmp_path).read_text()
+    assert "missing" in text
+    assert "12 of 15 runs are done" in text
+    assert "Commits: abc." in text
+    linked = {line.split("](")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
+    assert linked == {path.name for path in tmp_path.glob("*.png")}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
