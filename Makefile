@@ -2,11 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-CODE = sb3_clearning tests benchmarks
+CODE = sb3_clearning tests benchmarks docs examples
 CORE = sb3_clearning/*.py,sb3_clearning/future/*.py,sb3_clearning/envs/wrappers.py
 PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench clean
+.PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench doc pictures clean
 
 install: $(VENV)/installed
 
@@ -47,5 +47,13 @@ bench: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python -m benchmarks
 
+# Warnings are errors. The pages are in docs/_build/html.
+doc: install
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+pictures: install
+	$(BIN)/python docs/pictures.py
+
 clean:
-	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache build docs/_build *.egg-info

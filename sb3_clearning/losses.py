@@ -66,8 +66,8 @@ def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
 def td_loss(next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float) -> th.Tensor:
     r"""
     Temporal-difference C-learning, Eq. "objective-3" (and "objective4" where the next action depends on the goal), negated:
-    :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g) + \log C(F=0 \mid s,
-        a, g)]`.
+    :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g)
+    + \log C(F=0 \mid s, a, g)]`.
 
     :param next_logits: Logits for goals that are the next state
     :param random_logits: Logits for goals from the marginal
@@ -141,8 +141,7 @@ def squared_error(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> t
     r"""
     The appendix on the MSE loss: :math:`\mathrm{weight}\,(C(F=1) - y)^2`, elementwise. The square is completed with the weight
     :math:`1 + \gamma w` (the paper has :math:`\gamma w`, which does not follow), so that labels and weights are the same
-        as for the
-    cross entropy and so is the fixed point.
+    as for the cross entropy and so is the fixed point.
 
     :param logits: ``(batch,)`` or ``(n_critics, batch)``
     :param labels: ``(batch,)``
@@ -217,8 +216,7 @@ def mixed_cross_entropy(
     r"""
     The mixture as a labelled loss, the table of the appendix on mixing. There the shares of the batch,
     :math:`\lambda/2, (1-\lambda)/2, 1/2`, carry the factors :math:`\lambda` and :math:`1 - \lambda`; here each kind of
-        goal has its own mean, so that
-    they are written out and shares that do not divide the batch make no difference. As "bce" it equals :func:`mixed_loss`.
+    goal has its own mean, so that they are written out and shares that do not divide the batch make no difference. As "bce" it equals :func:`mixed_loss`.
 
     :param next_logits: Logits for goals that are the next state (may be empty if ``lambda_`` is 0)
     :param future_logits: Logits for goals from the future of the same trajectory (may be empty if ``lambda_`` is 1)

@@ -1,0 +1,376 @@
+"""
+Fills the marked regions of README.md and docs/*.md from results/: ``python docs/generate.py``, which ``make doc`` calls.
+
+A region is ``<!-- name -->`` … ``<!-- /name -->`` on lines of their own, and holds a table; or ``<!-- note: name -->value<!-- /note -->``
+within a line, and holds one value of results/notes.csv. A region without its results keeps its text. ``--check`` writes nothing and
+fails if something would change.
+"""
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+Rows = list[dict[str, str]]
+#: A region's lines from the folder of results; None if they have not been measured.
+Region = Callable[[Path], list[str] | None]
+
+BLOCK = re.compile(r"^<!-- (\w+) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
+NOTE = re.compile(r"<!-- note: (\w+) -->(.*?)<!-- /note -->")
+
+
+def read(path: Path) -> Rows | None:
+    """
+    :param path: A CSV file
+    :return: Its rows; None if it is not there
+    """
+    if not path.exists():
+        return None
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def markdown(header: list[str], lines: list[list[str]]) -> list[str]:
+    """
+    :param header: The columns' names
+    :param lines: The cells
+    :return: The lines of a table
+    """
+    return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
+
+
+# -- the learning table ------------------------------------------------------------------------------------------------------------
+
+
+def core_table(last_only: bool) -> Region:
+    """
+    :param last_only: Whether to show the end of the runs only
+    :return: The table of the core's runs
+    """
+
+    def lines(results: Path) -> list[str] | None:
+        from sb3_clearning.experiments.core import table
+
+        rows = read(results / "core.csv")
+        return None if rows is None else table(rows, last_only=last_only)
+
+    return lines
+
+
+def core_seeds(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: Success of each seed of the core's runs, at each evaluation
+    """
+    rows = read(results / "core.csv")
+    if rows is None:
+        return None
+    return markdown(
+        ["task", "seed", "success at the evaluations"],
+        [[task, seed, success_of(own)] for (task, seed), own in grouped(rows, "task", "seed").items()],
+    )
+
+
+def grouped(rows: Rows, *columns: str) -> dict[tuple[str, ...], Rows]:
+    """
+    :param rows: Rows
+    :param columns: Columns
+    :return: The rows of each combination of these columns' values, the combinations sorted
+    """
+    groups: dict[tuple[str, ...], Rows] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[column] for column in columns), []).append(row)
+    return dict(sorted(groups.items()))
+
+
+def success_of(rows: Rows, steps: list[int] | None = None) -> str:
+    """
+    :param rows: The rows of one run; if an evaluation is there twice, the newest counts
+    :param steps: The evaluations to show, a dash for those that are missing. None: all
+    :return: Success at each of them
+    """
+    if not rows:
+        return "–"
+    found = {int(row["step"]): float(row["success"]) for row in rows}
+    return ", ".join(f"{found[step]:.2f}" if step in found else "–" for step in (steps or sorted(found)))
+
+
+# -- how the defaults were chosen --------------------------------------------------------------------------------------------------
+
+
+def default_rows(results: Path, commits: tuple[str, ...], arguments: dict[str, object], seed: int) -> Rows | None:
+    """
+    :param results: The folder of results
+    :param commits: The commits whose defaults the runs had
+    :param arguments: The arguments beyond these
+    :param seed: The training seed
+    :return: The rows of that run on the maze
+    """
+    rows = read(results / "defaults.csv")
+    if rows is None:
+        return None
+    return [
+        row
+        for row in rows
+        if (row["task"], int(row["seed"])) == ("PointMaze_UMaze-v3", seed)
+        and row["commit"].rstrip("+") in commits
+        and json.loads(row["arguments"]) == arguments
+    ]
+
+
+def choices(settings: list[tuple[str, str, dict[str, object]]], seeds: list[int], steps: list[int]) -> Region:
+    """
+    :param settings: For each line of the table its text, the commit whose defaults the runs had, and the arguments beyond them
+    :param seeds: The training seeds
+    :param steps: The evaluations
+    :return: The table
+    """
+
+    def lines(results: Path) -> list[str] | None:
+        if not (results / "defaults.csv").exists():
+            return None
+        at = ", ".join(f"{step // 1000}k" for step in steps)
+        header = ["setting", *(f"seed {seed}: {at} steps" for seed in seeds)]
+        table = []
+        for text, commit, arguments in settings:
+            runs = [default_rows(results, (commit,), arguments, seed) or [] for seed in seeds]
+            if not any(runs):
+                raise ValueError(f"results/defaults.csv has no run of the setting {text!r}: {commit}, {arguments}")
+            table.append([text, *(success_of(run, steps) for run in runs)])
+        return markdown(header, table)
+
+    return lines
+
+
+DEFAULTS = choices(
+    [
+        ("TD (`lambda_=1`), Gaussian noise 0.1, uniform warm-up", "0c9d9cb", {}),
+        ("the same with noise 0.2", "44d8c81", {"noise_std": 0.2}),
+        ("TD, Gaussian noise 0.1, `target_policy_noise=0`", "dc7fa8a", {"target_policy_noise": 0.0}),
+        ("TD, pink noise 0.1, pink warm-up", "dc7fa8a", {"warmup_noise": "pink", "action_noise": "pink"}),
+        ("the same with `lambda_=0.5`", "a62182d", {"lambda_": 0.5}),
+    ],
+    [100, 101],
+    [6000, 12000, 24000],
+)
+PENALTY = choices(
+    [
+        ("`pre_tanh_penalty=0`", "686cd4d", {"pre_tanh_penalty": 0.0}),
+        ("`pre_tanh_penalty=0.001`", "33b924a", {"pre_tanh_penalty": 0.001}),
+        ("`pre_tanh_penalty=0.01`", "33b924a", {"pre_tanh_penalty": 0.01}),
+    ],
+    [100, 101, 102],
+    [6000, 12000, 18000, 24000, 30000],
+)
+NOISE = choices(
+    [
+        ("`noise_std=0.1`", "33b924a", {"pre_tanh_penalty": 0.001}),
+        ("`noise_std=0.3`", "19dc703", {"noise_std": 0.3, "pre_tanh_penalty": 0.001}),
+        ("`noise_std=0.3`, an earlier commit with other rounding", "33b924a", {"noise_std": 0.3, "pre_tanh_penalty": 0.001}),
+        (
+            "`noise_std=0.1` and a fifth of the actions uniformly random",
+            "19dc703",
+            {"pre_tanh_penalty": 0.001, "random_action_fraction (tried, not kept)": 0.2},
+        ),
+    ],
+    [101, 102],
+    [6000, 12000, 18000, 24000, 30000],
+)
+
+# -- speed -------------------------------------------------------------------------------------------------------------------------
+
+
+def benchmark_ratios(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: All ratios of the benchmarks to the peers, without those of the tasks
+    """
+    rows = read(results / "benchmarks.csv")
+    if rows is None:
+        return None
+    table = [
+        [row["benchmark"], row["setting"], row["subject"], ratio(row)]
+        for row in rows
+        if row["unit"] == "ratio" and row["benchmark"] != "tasks"
+    ]
+    return markdown(["benchmark", "setting", "ratio of", "median (quartiles)"], table)
+
+
+def ratio(row: dict[str, str]) -> str:
+    """
+    :param row: A row of benchmarks.csv
+    :return: Its value and quartiles, those only if there are several rounds
+    """
+    value, low, high = (float(row[key]) for key in ("value", "low", "high"))
+    return f"{value:.2f}" if low == high else f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def task_costs(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: What each task's step and reset cost against the raw simulator's
+    """
+    rows = [row for row in read(results / "benchmarks.csv") or [] if row["benchmark"] == "tasks"]
+    if not rows:
+        return None
+    table = []
+    for (task,), own in grouped(rows, "setting").items():
+        found = {row["subject"]: f"{float(row['value']):.2f}" for row in own}
+        table.append([f"`{task}`", found["step / raw step"], found["reset / raw reset"]])
+    return markdown(["id", "step / raw step", "reset / raw reset"], table)
+
+
+# -- measured once -----------------------------------------------------------------------------------------------------------------
+
+
+def notes_table(topic: str, header: list[str]) -> Region:
+    """
+    :param topic: The topic of results/notes.csv
+    :param header: The columns' names
+    :return: The table of all notes on it
+    """
+
+    def lines(results: Path) -> list[str] | None:
+        rows = [row for row in read(results / "notes.csv") or [] if row["topic"] == topic]
+        return markdown(header, [[row["what"], row["value"]] for row in rows]) if rows else None
+
+    return lines
+
+
+def notes(results: Path) -> dict[str, str]:
+    """
+    :param results: The folder of results
+    :return: The value of each note by its name
+    """
+    return {row["name"]: row["value"] for row in read(results / "notes.csv") or [] if row["name"]}
+
+
+# -- prediction, and the suite -----------------------------------------------------------------------------------------------------
+
+
+def gridworld(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: KL divergence and sum of each method, on- and off-policy
+    """
+    rows = read(results / "gridworld.csv")
+    if not rows:
+        return None
+    table = []
+    for method, reading in dict.fromkeys((row["method"], row["reading"]) for row in rows):
+        cells = []
+        for setting in ("on-policy", "off-policy"):
+            # A seed that is there twice was measured again: the newest counts.
+            own = {row["seed"]: row for row in rows if (row["setting"], row["method"], row["reading"]) == (setting, method, reading)}
+            cells += [mean(own, "kl"), mean(own, "total")]
+        seeds = {row["seed"] for row in rows if row["method"] == method}
+        table.append([f"{method} ({reading})" if method.startswith("Q") else method, str(len(seeds)), *cells])
+    return markdown(["method", "seeds", "KL on-policy", "sum", "KL off-policy", "sum"], table)
+
+
+def mean(rows: dict[str, dict[str, str]], column: str) -> str:
+    """
+    :param rows: Rows by seed
+    :param column: A column
+    :return: Its mean, a dash if there are no rows
+    """
+    return f"{sum(float(row[column]) for row in rows.values()) / len(rows):.3f}" if rows else "–"
+
+
+def part_of_report(name: str, heading: str | None = None) -> Region:
+    """
+    :param name: The report's path within the folder of results
+    :param heading: One of its headings; None: the beginning
+    :return: The first table under this heading
+    """
+
+    def lines(results: Path) -> list[str] | None:
+        path = results / name
+        if not path.exists():
+            return None
+        section = path.read_text()
+        if heading is not None:
+            _, found, section = section.partition(f"\n## {heading}\n")
+            if not found:
+                raise ValueError(f"{path} has no section {heading!r}")
+        table = re.search(r"(?:^\|.*\n)+", section.partition("\n## ")[0], re.MULTILINE)
+        if table is None:
+            raise ValueError(f"{path} has no table under {heading!r}")
+        return table[0].splitlines()
+
+    return lines
+
+
+REGIONS: dict[str, Region] = {
+    "core": core_table(last_only=True),
+    "core_curve": core_table(last_only=False),
+    "core_seeds": core_seeds,
+    "defaults": DEFAULTS,
+    "penalty": PENALTY,
+    "noise": NOISE,
+    "benchmarks": benchmark_ratios,
+    "task_costs": task_costs,
+    "update_parts": notes_table("update", ["part", "ms"]),
+    "update_tried": notes_table("tried", ["tried", "found"]),
+    "gridworld": gridworld,
+    "prediction": part_of_report("paper.md"),
+    "suite_success": part_of_report("suite/paper.md", "Success rate"),
+    "suite_distance": part_of_report("suite/paper.md", "Final distance"),
+    "suite_verdicts": part_of_report("suite/paper.md", "Against the best reward-free baseline"),
+}
+
+
+def filled(text: str, results: Path) -> tuple[str, set[str]]:
+    """
+    :param text: A page
+    :param results: The folder of results
+    :return: The page with its regions filled, and the names of those that have no results
+    """
+    missing: set[str] = set()
+    values = notes(results)
+
+    def block(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in REGIONS:
+            raise ValueError(f"There is no region {name!r}: it is one of {sorted(REGIONS)}")
+        lines = REGIONS[name](results)
+        if lines is None:
+            missing.add(name)
+            return match[0]
+        return "\n".join([f"<!-- {name} -->", *lines, f"<!-- /{name} -->"])
+
+    def note(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise ValueError(f"results/notes.csv has no note {match[1]!r}")
+        return f"<!-- note: {match[1]} -->{values[match[1]]}<!-- /note -->"
+
+    return NOTE.sub(note, BLOCK.sub(block, text)), missing
+
+
+def main() -> int:
+    """:return: The exit code: 1 if ``--check`` finds a page that is not what the results say"""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if something would change")
+    options = parser.parse_args()
+    stale = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = page.read_text()
+        new, missing = filled(text, ROOT / "results")
+        for name in sorted(missing):
+            print(f"{page.name}: no results for {name} yet", file=sys.stderr)
+        if new != text:
+            stale.append(page.name)
+            if not options.check:
+                page.write_text(new)
+    print(f"{'Stale' if options.check else 'Filled'}: {', '.join(stale) or 'nothing'}")
+    return int(options.check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The scripts and the notebook of examples/, from beginning to end with few steps."""
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from pages import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+#: For each script what makes it short, and what it prints at its end.
+SCRIPTS = {
+    "first_agent.py": (["--steps", "90", "--episodes", "2"], r"success \d\.\d\d.*\nfirst action: \[.*\]"),
+    "own_environment.py": (["--steps", "90", "--episodes", "2"], r"success \d\.\d\d.*\ncommand: hang"),
+    "image_goals.py": (["--steps", "24", "--episodes", "2"], r"pixel distance 0\.\d+ → 0\.\d+"),
+    "offline_data.py": (["--steps", "20", "--transitions", "400", "--episodes", "2"], r"400 transitions; no reward.*\nsuccess"),
+    "future_of_an_agent.py": (["--steps", "130"], r"torque \+2: upright with probability [01]\.\d+ ± .*\nexpected cosine"),
+    "tuning.py": (["--trials", "2", "--steps", "80"], r"best of 2: mean distance \d\.\d+ with gamma 0\.\d+"),
+}
+
+
+def test_every_script_is_here() -> None:
+    assert set(SCRIPTS) == {path.name for path in EXAMPLES.glob("*.py")}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("gymnasium_robotics")
+    pytest.importorskip("optuna")
+    arguments, printed = SCRIPTS[name]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    output = capsys.readouterr().out
+    assert re.search(printed, output), output
+
+
+def cells() -> list[str]:
+    notebook = json.loads((EXAMPLES / "c_learning.ipynb").read_text())
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cell by cell, as Jupyter does, but for pip's: the package is here."""
+    pytest.importorskip("gymnasium_robotics")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setenv("SB3_CLEARNING_STEPS", "90")
+    namespace = {"__name__": "__main__"}
+    for number, source in enumerate(cells()):
+        code = "\n".join(line for line in source.splitlines() if not line.startswith("%"))
+        exec(compile(code, f"cell {number}", "exec"), namespace)
+    assert re.search(r"success \d\.\d\d", capsys.readouterr().out)
+
+
+def test_notebook_is_valid_and_has_no_outputs() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(EXAMPLES / "c_learning.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        assert not cell.get("outputs"), "clear the outputs before committing"
+        assert cell.get("execution_count") is None
