@@ -22,7 +22,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
         return learn_offline(self, min(gradient_steps, UPDATES), *args, **kwargs)
 
     def short_fit(self: Any, *args: Any, steps: int = 10_000, **kwargs: Any) -> Any:
-        return fit(self, *args, steps=min(steps, UPDATES), **kwargs)
+        return fit(self, *args, **{**kwargs, "steps": min(steps, UPDATES)})
 
     monkeypatch.setattr(OffPolicyAlgorithm, "learn", short_learn)
     monkeypatch.setattr(GoalAlgorithm, "learn_offline", short_offline)

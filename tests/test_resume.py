@@ -286,8 +286,8 @@ def _newest_number(folder: Path) -> int:
 
 def _killed_at_random(tmp_path: Path, kills: int, steps: int, seed: int) -> None:
     """
-    Kill a run again and again, each time somewhere between one checkpoint and the next but one, and start it again, until it is
-    through; with another one after that, until there were enough kills.
+    Kill a run again and again, each time somewhere between one checkpoint and the next but one, and start it again, until it
+    is through; with another one after that, until there were enough kills.
     """
     started = time.monotonic()
     process = in_a_process(_run_and_report, tmp_path / "undisturbed", tmp_path / "undisturbed.npz", steps)
@@ -295,7 +295,8 @@ def _killed_at_random(tmp_path: Path, kills: int, steps: int, seed: int) -> None
     assert process.exitcode == 0
     between = (time.monotonic() - started) / _newest_number(tmp_path / "undisturbed")
     undisturbed = _reported(tmp_path / "undisturbed.npz")
-    rng, found, runs = random.Random(seed), [], 0
+    rng, runs = random.Random(seed), 0
+    found: list[Any] = []
     while len(found) < kills:
         runs += 1
         folder, report = tmp_path / str(runs), tmp_path / f"{runs}.npz"
