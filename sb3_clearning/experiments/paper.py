@@ -64,7 +64,7 @@ def gridworld_lines(rows: Rows) -> list[Line]:
     lines = []
     mc, td = _kl(rows, "on-policy", "MC"), _kl(rows, "on-policy", "TD")
     if mc and td:
-        close = abs(np.mean(list(mc.values())) - np.mean(list(td.values()))) < 0.1
+        close = bool(abs(np.mean(list(mc.values())) - np.mean(list(td.values()))) < 0.1)
         ours = f"KL MC {_text(mc)}, TD {_text(td)}; MC - TD {paired_interval(mc, td)}"
         lines.append(Line("On-policy, MC and TD C-learning perform similarly", "-", ours, _verdict(bool(close))))
     for setting, theirs, claim in (
