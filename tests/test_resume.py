@@ -286,8 +286,8 @@ def _newest_number(folder: Path) -> int:
 
 def _killed_at_random(tmp_path: Path, kills: int, steps: int, seed: int) -> None:
     """
-    Kill a run again and again, each time somewhere between one checkpoint and the next but one, and start it again, until it is
-    through; with another one after that, until there were enough kills.
+    Kill a run again and again, each time somewhere between one checkpoint and the next but one, and start it again, until it
+    is through; with another one after that, until there were enough kills.
     """
     started = time.monotonic()
     process = in_a_process(_run_and_report, tmp_path / "undisturbed", tmp_path / "undisturbed.npz", steps)
