@@ -19,8 +19,7 @@ class HindsightQEstimator(FutureStateEstimator):
     with
     :math:`\lambda \to 1`, :math:`\lambda p(g) Q = (1 - \lambda) p(s' = g) + \lambda \gamma p(g) E[Q']`, so that
     :math:`Q p(g) \frac{\lambda}{1-\lambda} (1-\gamma)` obeys the recursion of :math:`p_+`. "ratio" reads it so, "density"
-        takes
-    Q itself for the density.
+    takes Q itself for the density.
 
     :param gamma: The discount factor
     :param lambda_: The relabelling ratio, the share of random goals; the paper's hypothesis: :math:`(1 + \gamma) / 2` is best.

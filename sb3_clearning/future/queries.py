@@ -153,8 +153,7 @@ class FuturePredictor(ABC):
     ) -> Estimate:
         r"""
         :math:`E_{p_+}[r(g)]`; divided by :math:`1 - \gamma` it is the value :math:`Q^\pi(s, a)` of a reward for the states
-            that
-        are entered.
+        that are entered.
 
         :param observations: ``(n, …)``, or a single one
         :param actions: ``(n, …)``, a single one for all, or None for the policy's own

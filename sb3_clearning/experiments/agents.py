@@ -1,0 +1,190 @@
+"""
+Agents to show: of the suite's finished runs the best of each task, in rl-zoo3's layout, and a short film of each.
+
+``python -m sb3_clearning.experiments agents --suite results/suite`` writes ``trained_agents/clearning/TASK_1`` (so that
+``python -m rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it) and ``docs/films/TASK.gif``. An agent that
+rl-zoo3 has trained
+is filmed with ``--agents logs`` and without ``--suite``. Pictures without a screen need ``MUJOCO_GL=egl``.
+"""
+
+import argparse
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import yaml
+
+from sb3_clearning import CLearning
+from sb3_clearning.experiments.evaluation import EVALUATION_SEED
+from sb3_clearning.experiments.suite import checkpoint
+from sb3_clearning.experiments.suite.run import read_description
+
+ALGORITHM = "clearning"
+#: A film is this wide and high, and has at most this many pictures of each episode.
+SIZE, PICTURES = 200, 40
+
+
+class AgentError(SystemExit, ValueError):
+    """An error in what the user asked for: the interpreter prints its one line and exits with 1."""
+
+
+def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path]:
+    """
+    :param suite: The suite's output folder
+    :param tasks: Only these tasks
+    :return: For each task the folder of the finished run with the highest success rate at its end; of several the one that
+        comes nearest to its goals
+    """
+    found: dict[str, tuple[tuple[float, float], Path]] = {}
+    for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
+        run, rows = read_description(folder), checkpoint.rows_of(folder)
+        if run is None or not rows or int(rows[-1]["step"]) < run.steps or (tasks and run.task not in tasks):
+            continue
+        score = (float(rows[-1]["success"]), -float(rows[-1]["final"]))
+        if run.task not in found or score > found[run.task][0]:
+            found[run.task] = (score, folder)
+    return {task: folder for task, (_, folder) in found.items()}
+
+
+def save_agent(run_folder: Path, agents: Path) -> Path:
+    """
+    Write an agent in rl-zoo3's layout, whole or not at all.
+
+    :param run_folder: The folder of a finished run
+    :param agents: The folder of all agents
+    :return: The agent's folder
+    """
+    run, newest = read_description(run_folder), checkpoint.newest(run_folder)
+    assert run is not None
+    assert newest is not None
+    row = checkpoint.rows_of(run_folder)[-1]
+    model = CLearning.load(newest / "model.zip", device="cpu")
+    # Two thirds of the file, and of no use to who acts. Who goes on training starts with new moments.
+    for optimizer in (model.actor.optimizer, model.critic.optimizer):
+        optimizer.state.clear()
+    target = agents / ALGORITHM / f"{run.task}_1"
+    half = target.with_name(f".{target.name}")
+    shutil.rmtree(half, ignore_errors=True)
+    (half / run.task).mkdir(parents=True)
+    model.save(half / f"{run.task}.zip")
+    config = {"policy": "MultiInputPolicy", "n_timesteps": run.steps, "env_kwargs": run.env_kwargs, **run.arguments}
+    about = [
+        f"# The best of the finished runs by success rate: seed {run.seed}, success {float(row['success']):.2f}, "
+        f"final distance "
+        f"{float(row['final']):.4f} over {run.episodes} evaluation episodes.",
+        f"# python -m sb3_clearning.experiments suite --tasks {run.task} --methods {run.method} --seeds {run.seed} "
+        f"--steps {run.steps}",
+        f"# commit {row['commit']}; {row['versions']}",
+    ]
+    (half / run.task / "config.yml").write_text("\n".join([*about, yaml.safe_dump(config, sort_keys=True)]))
+    shutil.rmtree(target, ignore_errors=True)
+    half.rename(target)
+    return target
+
+
+def env_kwargs_of(folder: Path, task: str) -> dict[str, Any]:
+    """
+    :param folder: An agent's folder
+    :param task: The task
+    :return: The arguments that its environment is made with
+    """
+    kwargs: dict[str, Any] = {}
+    # rl-zoo3's own folders have Python objects in these files, which are not read here.
+    for name in ("config.yml", "args.yml"):
+        path = folder / task / name
+        try:
+            content = yaml.safe_load(path.read_text()) if path.exists() else None
+        except yaml.YAMLError:
+            continue
+        if isinstance(content, dict) and content.get("env_kwargs"):
+            kwargs.update(content["env_kwargs"])
+    return kwargs
+
+
+def pictures_of(model: CLearning, env: gym.Env, seeds: Iterable[int]) -> list[np.ndarray]:
+    """
+    :param model: The agent
+    :param env: Its environment, with ``render_mode="rgb_array"``
+    :param seeds: A seed for each episode
+    :return: Pictures of the episodes, ``(height, width, 3)`` each; the last of an episode is shown for a while
+    """
+    pictures: list[np.ndarray] = []
+    for seed in seeds:
+        observation, _ = env.reset(seed=seed)
+        episode, over = [env.render()], False
+        while not over:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, _, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+            episode.append(env.render())
+        shown = np.unique(np.linspace(0, len(episode) - 1, PICTURES).astype(int))
+        pictures += [np.asarray(episode[index]) for index in shown] + [np.asarray(episode[-1])] * 5
+    return pictures
+
+
+def write_film(pictures: list[np.ndarray], path: Path) -> None:
+    """
+    :param pictures: ``(height, width, 3)`` each
+    :param path: The GIF to write
+    """
+    from PIL import Image
+
+    frames = [Image.fromarray(picture).resize((SIZE, SIZE)).quantize(64) for picture in pictures]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}")
+    frames[0].save(half, format="GIF", save_all=True, append_images=frames[1:], duration=70, loop=0, optimize=True)
+    half.replace(path)
+
+
+def film(folder: Path, films: Path, episodes: int) -> Path:
+    """
+    :param folder: An agent's folder in rl-zoo3's layout, ``TASK_1``
+    :param films: Where the film goes
+    :param episodes: How many episodes it shows
+    :return: The film
+    """
+    import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
+
+    task = folder.name.rpartition("_")[0]
+    model = CLearning.load(folder / f"{task}.zip", device="cpu")
+    env = gym.make(task, render_mode="rgb_array", **env_kwargs_of(folder, task))
+    write_film(pictures_of(model, env, range(EVALUATION_SEED, EVALUATION_SEED + episodes)), films / f"{task}.gif")
+    env.close()
+    return films / f"{task}.gif"
+
+
+def main(argv: list[str]) -> None:
+    """
+    :param argv: Command-line arguments
+    """
+    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments agents", description=__doc__)
+    parser.add_argument("--suite", type=Path, help="the suite's output folder; None: only films, of the agents that are there")
+    parser.add_argument(
+        "--agents", type=Path, default=Path("trained_agents"), help="the folder of agents, in rl-zoo3's layout"
+    )
+    parser.add_argument("--films", type=Path, default=Path("docs/films"), help="the folder of films")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks")
+    parser.add_argument("--episodes", type=int, default=2, help="episodes of a film; 0: no films")
+    options = parser.parse_args(argv)
+    if options.suite is not None:
+        runs = best_runs(options.suite, options.tasks)
+        if not runs:
+            raise AgentError(
+                f"{options.suite} has no finished run of {ALGORITHM}: `python -m sb3_clearning.experiments suite` makes them."
+            )
+        for run_folder in runs.values():
+            saved = save_agent(run_folder, options.agents)
+            print(f"{saved} from {run_folder}")
+    folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
+    wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]
+    if not wanted:
+        raise AgentError(
+            f"There are no agents in {options.agents / ALGORITHM}: give --suite, or --agents with those of rl-zoo3."
+        )
+    if options.episodes:
+        for folder in wanted:
+            path = film(folder, options.films, options.episodes)
+            print(f"{path}, {path.stat().st_size / 1e6:.2f} MB")

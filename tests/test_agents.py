@@ -1,0 +1,67 @@
+"""Agents and films from finished runs."""
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import sb3_clearning.envs  # noqa: F401
+from sb3_clearning import CLearning
+from sb3_clearning.experiments import agents
+from sb3_clearning.experiments.suite import checkpoint
+from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.run import write_description
+
+TASK = "ContinuousGridworld-v0"
+ARGUMENTS = {"learning_starts": 10, "buffer_size": 100, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}
+
+
+def finished_run(suite: Path, seed: int, success: float, final: float, steps: int = 20, done: int = 20) -> CLearning:
+    run = Run(TASK, "clearning", seed, steps, "sb3_clearning:CLearning", ARGUMENTS, TASK, {"max_episode_steps": 7}, 20, 2, 1.0)
+    folder = suite / "runs" / run.name
+    write_description(run, folder)
+    model = CLearning("MultiInputPolicy", gym.make(TASK, max_episode_steps=7), seed=seed, **ARGUMENTS).learn(done)  # type: ignore[arg-type]
+    row = {"step": done, "success": success, "final": final, "commit": "abc", "versions": "torch=2"}
+    checkpoint.save(folder, model, [row])
+    return model
+
+
+def test_best_finished_run_is_taken(tmp_path: Path) -> None:
+    finished_run(tmp_path, 0, success=0.5, final=0.2)
+    best = finished_run(tmp_path, 1, success=0.8, final=0.4)
+    finished_run(tmp_path, 2, success=0.8, final=0.5)
+    finished_run(tmp_path, 3, success=1.0, final=0.1, steps=40)  # not at its end
+    found = agents.best_runs(tmp_path)
+    assert {task: folder.name for task, folder in found.items()} == {TASK: "seed_1"}
+
+    agents.main(["--suite", str(tmp_path), "--agents", str(tmp_path / "agents"), "--films", str(tmp_path), "--episodes", "1"])
+    folder = tmp_path / "agents" / "clearning" / f"{TASK}_1"
+    loaded = CLearning.load(folder / f"{TASK}.zip", env=gym.make(TASK))
+    observation, _ = gym.make(TASK).reset(seed=0)
+    np.testing.assert_array_equal(loaded.predict(observation)[0], best.predict(observation)[0])
+    loaded.learn(15, reset_num_timesteps=False)  # without its moments it still goes on
+    about = (folder / TASK / "config.yml").read_text()
+    assert "seed 1, success 0.80" in about
+    assert "--seeds 1 --steps 20" in about
+    assert agents.env_kwargs_of(folder, TASK) == {"max_episode_steps": 7}
+
+
+def test_film_has_the_pictures_of_the_episodes(tmp_path: Path) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    model = CLearning("MultiInputPolicy", gym.make(TASK), **ARGUMENTS)  # type: ignore[arg-type]
+    env = gym.make(TASK, render_mode="rgb_array", max_episode_steps=7)
+    pictures = agents.pictures_of(model, env, [0, 1])
+    assert len(pictures) == 2 * (8 + 5)
+    agents.write_film(pictures, tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as film:
+        assert film.n_frames > 2  # equal pictures that follow each other are one with a longer time
+        assert film.size == (agents.SIZE, agents.SIZE)
+    assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
+
+
+def test_errors_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no finished run"):
+        agents.main(["--suite", str(tmp_path)])
+    with pytest.raises(SystemExit, match="no agents"):
+        agents.main(["--agents", str(tmp_path)])
