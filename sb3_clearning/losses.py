@@ -257,6 +257,10 @@ def hindsight_q_loss(
     :param lambda_: The relabelling ratio: the weight of random goals
     :return: The loss, a scalar
     """
+    check_same_batch(random_logits=random_logits, next_q=next_q)
+    check_logits(next_logits=next_logits)
+    check_number("gamma", gamma, 0, 1)
+    check_number("lambda_", lambda_, 0, 1)
     target = gamma * next_q.detach()
     random_term = _batch_mean(F.softplus(random_logits) - target * random_logits)
     return (1 - lambda_) * _batch_mean(_positive(next_logits)) + lambda_ * random_term

@@ -20,11 +20,16 @@ from sb3_clearning import (
     ClassifierCritic,
     CLearning,
     CLearningPolicy,
+    FutureStateEstimator,
     GoalReplayBuffer,
     GoalTD3,
+    HindsightQEstimator,
+    OneStepModel,
     PinkActionNoise,
+    PolicyFuture,
     ResumableCheckpoint,
     StepTimeout,
+    TablePolicy,
     losses,
 )
 from sb3_clearning.envs import GoalFromObservation, NoisyGoal
@@ -95,6 +100,11 @@ def policy(**changed: Any) -> Callable[[], Any]:
 
 def learned(method: str, *arguments: Any, **named: Any) -> Callable[[], Any]:
     return lambda: getattr(small_model(PointEnv()), method)(*arguments, **named)
+
+
+def future_of_an_untrained_model() -> None:
+    obs = {"observation": np.zeros((1, 3)), "achieved_goal": np.zeros((1, 2))}
+    PolicyFuture(small_model(PointEnv())).expected_future_state(obs, np.zeros((1, 2)))
 
 
 WRONG: list[tuple[str, Callable[[], Any], str]] = [
@@ -192,6 +202,15 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearningPolicy", policy(n_quantiles=5), "unexpected keyword argument 'n_quantiles'"),
     ("ClassifierCritic", critic(n_critics=-1), "`n_critics` must be at least 1, not -1"),
     ("ClassifierCritic", critic(net_arch=["big"]), "`net_arch` must be a whole number of at least 1, not 'big'"),
+    # -- the future; more in the tests of its modules
+    ("FutureStateEstimator", lambda: FutureStateEstimator(gamma=1.5), "`gamma` must be"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(n_classifiers=0), "`n_classifiers` must be at least 1, not 0"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(depth=3), r"Unknown arguments \['depth'\]"),
+    ("HindsightQEstimator", lambda: HindsightQEstimator(reading="value"), "`reading` must be one of .*, not 'value'"),
+    ("OneStepModel", lambda: OneStepModel(gamma=1.0), r"`gamma` must be at least 0 and below 1, not 1\.0"),
+    ("OneStepModel", lambda: OneStepModel(horizon=0), "`horizon` and `n_rollouts` must be at least 1"),
+    ("TablePolicy", lambda: TablePolicy(np.ones((2, 2)), len), "rows of probabilities that add up to 1"),  # type: ignore[arg-type]
+    ("PolicyFuture", future_of_an_untrained_model, "replay buffer is empty, so there are no visited goals.*pass `candidates`"),
     # -- checkpoints and timeouts
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(""), "`folder` must be a path, not ''"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(None), "`folder` must be a path, not None"),  # type: ignore[arg-type]
@@ -212,6 +231,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("losses.mc_cross_entropy", lambda: losses.mc_cross_entropy(LOGITS, LOGITS, "hinge"), r"`form` must be one of \('bce', 'mse'\)"),
     ("losses.td_cross_entropy", lambda: losses.td_cross_entropy(LOGITS, LOGITS, th.zeros(3), 0.9), "batches of different sizes"),
     ("losses.mixed_cross_entropy", lambda: losses.mixed_cross_entropy(LOGITS, LOGITS, LOGITS, LOGITS, 0.9, NAN), "`lambda_` must be .* not nan"),
+    ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, th.zeros(3), 0.9, 0.5), "batches of different sizes"),
+    ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, LOGITS, 0.9, 2.0), "`lambda_` must be at least 0"),
     # -- the wrappers; more in test_wrappers.py
     ("GoalFromObservation", lambda: GoalFromObservation(PointEnv()), "is a goal env already"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop=[9]), "9"),
