@@ -48,7 +48,6 @@ html_copy_source = False
 html_show_sourcelink = False
 
 
-
 def link_repository_files(app: object, page: str, source: list[str]) -> None:
     """
     GitHub shows links to files outside of docs/; here they become downloads, for Markdown files too.

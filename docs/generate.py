@@ -1,9 +1,9 @@
 """
 Fills the marked regions of README.md and docs/*.md from results/: ``python docs/generate.py``, which ``make doc`` calls.
 
-A region is ``<!-- name -->`` … ``<!-- /name -->`` on lines of their own, and holds a table; or ``<!-- note: name -->value<!-- /note -->``
-within a line, and holds one value of results/notes.csv. A region without its results keeps its text. ``--check`` writes nothing and
-fails if something would change.
+A region is ``<!-- name -->`` … ``<!-- /name -->`` on lines of their own, and holds a table; or
+``<!-- note: name -->value<!-- /note -->`` within a line, and holds one value of results/notes.csv. A region without its
+results keeps its text. ``--check`` writes nothing and fails if something would change.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def markdown(header: list[str], lines: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
 
 
-# -- the learning table ------------------------------------------------------------------------------------------------------------
+# -- the learning table ------------------------------------------------------------------------------------------------
 
 
 def core_table(last_only: bool) -> Region:
@@ -101,7 +101,7 @@ def success_of(rows: Rows, steps: list[int] | None = None) -> str:
     return ", ".join(f"{found[step]:.2f}" if step in found else "–" for step in (steps or sorted(found)))
 
 
-# -- how the defaults were chosen --------------------------------------------------------------------------------------------------
+# -- how the defaults were chosen --------------------------------------------------------------------------------------
 
 
 def default_rows(results: Path, commits: tuple[str, ...], arguments: dict[str, object], seed: int) -> Rows | None:
@@ -183,7 +183,7 @@ NOISE = choices(
     [6000, 12000, 18000, 24000, 30000],
 )
 
-# -- speed -------------------------------------------------------------------------------------------------------------------------
+# -- speed -------------------------------------------------------------------------------------------------------------
 
 
 def benchmark_ratios(results: Path) -> list[str] | None:
@@ -226,7 +226,7 @@ def task_costs(results: Path) -> list[str] | None:
     return markdown(["id", "step / raw step", "reset / raw reset"], table)
 
 
-# -- measured once -----------------------------------------------------------------------------------------------------------------
+# -- measured once -----------------------------------------------------------------------------------------------------
 
 
 def notes_table(topic: str, header: list[str]) -> Region:
@@ -251,7 +251,7 @@ def notes(results: Path) -> dict[str, str]:
     return {row["name"]: row["value"] for row in read(results / "notes.csv") or [] if row["name"]}
 
 
-# -- prediction, and the suite -----------------------------------------------------------------------------------------------------
+# -- prediction, and the suite -----------------------------------------------------------------------------------------
 
 
 def gridworld(results: Path) -> list[str] | None:
@@ -267,7 +267,11 @@ def gridworld(results: Path) -> list[str] | None:
         cells = []
         for setting in ("on-policy", "off-policy"):
             # A seed that is there twice was measured again: the newest counts.
-            own = {row["seed"]: row for row in rows if (row["setting"], row["method"], row["reading"]) == (setting, method, reading)}
+            own = {
+                row["seed"]: row
+                for row in rows
+                if (row["setting"], row["method"], row["reading"]) == (setting, method, reading)
+            }
             cells += [mean(own, "kl"), mean(own, "total")]
         seeds = {row["seed"] for row in rows if row["method"] == method}
         table.append([f"{method} ({reading})" if method.startswith("Q") else method, str(len(seeds)), *cells])

@@ -155,7 +155,9 @@ def picture_of_learning(data: dict[str, np.ndarray], steps: int, path: Path) -> 
         image = draw_grid(grid[row, 2], difference, f"{name}: right - left", float(np.abs(difference).max()), "coolwarm")
         figure.colorbar(image, ax=grid[row, 2], shrink=0.7)
         mark(grid[row, 2], START)
-    figure.suptitle(f"The future of a random walker, γ = {GAMMA}: exact, and by a classifier that has seen {len(visited):,} moves")
+    figure.suptitle(
+        f"The future of a random walker, γ = {GAMMA}: exact, and by a classifier that has seen {len(visited):,} moves"
+    )
     figure.savefig(path, dpi=110)
 
 

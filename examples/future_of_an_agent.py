@@ -1,5 +1,6 @@
 """
-Where will an agent be? The density of the future of any SB3 agent, here a SAC agent on the pendulum, from its own replay buffer.
+Where will an agent be? The density of the future of any SB3 agent, here a SAC agent on the pendulum, from its own replay
+buffer.
 
 ``python examples/future_of_an_agent.py``, some three minutes.
 """

@@ -9,7 +9,6 @@ import argparse
 import gymnasium as gym
 import numpy as np
 
-import sb3_clearning.envs  # registers the tasks
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.evaluation import evaluate_goals
 

@@ -2,7 +2,8 @@
 Tuning with Optuna in Python: discount, mixing and noise for an environment of your own. rl-zoo3's commands do the same
 without code.
 
-``python examples/tuning.py``, some ten minutes. The study is in tuning.db: the same command adds trials, on several machines too.
+``python examples/tuning.py``, some ten minutes. The study is in tuning.db: the same command adds trials, on several machines,
+too.
 """
 
 import argparse
@@ -10,7 +11,6 @@ import argparse
 import gymnasium as gym
 import optuna
 
-import sb3_clearning.envs  # registers the tasks
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.evaluation import evaluate_goals
 
@@ -50,4 +50,6 @@ def objective(trial: optuna.Trial) -> float:
 study = optuna.create_study(storage="sqlite:///tuning.db", study_name="gridworld", direction="minimize", load_if_exists=True)
 study.optimize(objective, n_trials=options.trials)
 best = study.best_params
-print(f"best of {len(study.trials)}: mean distance {study.best_value:.2f} with gamma {1 - best['one_minus_gamma']:.3f}, {best}")
+print(
+    f"best of {len(study.trials)}: mean distance {study.best_value:.2f} with gamma {1 - best['one_minus_gamma']:.3f}, {best}"
+)

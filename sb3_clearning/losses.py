@@ -216,7 +216,8 @@ def mixed_cross_entropy(
     r"""
     The mixture as a labelled loss, the table of the appendix on mixing. There the shares of the batch,
     :math:`\lambda/2, (1-\lambda)/2, 1/2`, carry the factors :math:`\lambda` and :math:`1 - \lambda`; here each kind of
-    goal has its own mean, so that they are written out and shares that do not divide the batch make no difference. As "bce" it equals :func:`mixed_loss`.
+    goal has its own mean, so that they are written out and shares that do not divide the batch make no difference. As "bce" it
+    equals :func:`mixed_loss`.
 
     :param next_logits: Logits for goals that are the next state (may be empty if ``lambda_`` is 0)
     :param future_logits: Logits for goals from the future of the same trajectory (may be empty if ``lambda_`` is 1)

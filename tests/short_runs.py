@@ -24,7 +24,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
         return learn_offline(self, min(gradient_steps, UPDATES), *args, **kwargs)
 
     def short_fit(self: Any, *args: Any, steps: int = 10_000, **kwargs: Any) -> Any:
-        return fit(self, *args, steps=min(steps, UPDATES), **kwargs)
+        return fit(self, *args, **{**kwargs, "steps": min(steps, UPDATES)})
 
     def short_evaluation(model: Any, make_env: Any, n_episodes: int = 50, **kwargs: Any) -> Any:
         return evaluate(model, make_env, min(n_episodes, EPISODES), **kwargs)

@@ -5,6 +5,7 @@ import configparser
 import doctest
 import importlib
 import importlib.util
+import itertools
 import re
 import runpy
 import shlex
@@ -16,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
 from pages import PAGES, ROOT, anchors, blocks, commands, links
 from short_runs import shorten
 
@@ -36,9 +36,7 @@ def pages_with(*languages: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=name_of)
-def test_python_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The blocks of a page follow each other, as a reader types them. A text block after one is its output."""
     pytest.importorskip("gymnasium_robotics")
     monkeypatch.chdir(tmp_path)
@@ -128,7 +126,7 @@ def check_pip(words: list[str]) -> None:
     assert words[0] in ("install", "uninstall")
     extras = configparser.ConfigParser(interpolation=None)
     extras.read(ROOT / "setup.cfg")
-    for before, word in zip(words, words[1:], strict=False):
+    for before, word in itertools.pairwise(words):
         if before in ("-c", "--constraint", "-r"):
             assert (ROOT / word).exists(), word
         for extra in re.findall(r"\[([\w,-]+)\]", word if word.startswith((".", "sb3_clearning")) else ""):
@@ -155,7 +153,7 @@ def check_python(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
     with pytest.raises((Parsed, SystemExit)) as stop:
         run(place, run_name="__main__")
     if stop.type is SystemExit:
-        pytest.fail(f"{shlex.join(words)}: {stop.value.code}\n{capsys.readouterr().err[-1500:]}")
+        pytest.fail(f"{shlex.join(words)}: {stop.value}\n{capsys.readouterr().err[-1500:]}")
 
 
 # -- links -------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from pages import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -17,7 +16,10 @@ SCRIPTS = {
     "first_agent.py": (["--steps", "30", "--episodes", "2"], r"success \d\.\d\d.*\nfirst action: \[.*\]"),
     "own_environment.py": (["--steps", "30", "--episodes", "2"], r"success \d\.\d\d.*\ncommand: hang"),
     "image_goals.py": (["--steps", "12", "--episodes", "1"], r"pixel distance 0\.\d+ → 0\.\d+"),
-    "offline_data.py": (["--steps", "10", "--transitions", "400", "--episodes", "2"], r"400 transitions; no reward.*\nsuccess"),
+    "offline_data.py": (
+        ["--steps", "10", "--transitions", "400", "--episodes", "2"],
+        r"400 transitions; no reward.*\nsuccess",
+    ),
     "future_of_an_agent.py": (["--steps", "110"], r"torque \+2: upright with probability [01]\.\d+ ± .*\nexpected cosine"),
     "tuning.py": (["--trials", "2", "--steps", "40"], r"best of 2: mean distance \d\.\d+ with gamma 0\.\d+"),
 }
@@ -28,9 +30,7 @@ def test_every_script_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("gymnasium_robotics")
     pytest.importorskip("optuna")
     arguments, printed = SCRIPTS[name]

@@ -92,7 +92,7 @@ def test_normalized_agents(tmp_path: Path) -> None:
     obs = _observations(PointEnv())
     normalized, ours = env.normalize_obs(obs), other.normalize_obs(obs)
     for key in obs:
-        np.testing.assert_array_equal(normalized[key], ours[key])  # type: ignore[index]
+        np.testing.assert_array_equal(normalized[key], ours[key])
     agent.learn(20)
     small_model(PointEnv()).export(tmp_path / "plain")
     with pytest.raises(UnreadableFileError, match=r"exported without a VecNormalize"):

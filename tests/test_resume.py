@@ -269,8 +269,8 @@ def test_an_environment_that_its_seed_does_not_govern_goes_on_with_new_episodes(
 # -- kill -9 ---------------------------------------------------------------------------------------------------------------
 
 
-def _run_and_report(folder: Path, report: Path) -> None:
-    model = learn(folder)
+def _run_and_report(folder: Path, report: Path, steps: int) -> None:
+    model = learn(folder, steps=steps)
     np.savez(report, **{name.replace("/", "|"): value for name, value in all_of(model).items()})
     os._exit(0)
 
@@ -280,43 +280,52 @@ def _reported(report: Path) -> dict[str, Any]:
         return {name.replace("|", "/"): arrays[name] for name in arrays}
 
 
-def _killed_at_random(tmp_path: Path, kills: int, seed: int) -> None:
+def _newest_number(folder: Path) -> int:
+    return max((int(path.stem.rpartition("-")[2]) for path in folder.glob("checkpoint-*")), default=0)
+
+
+def _killed_at_random(tmp_path: Path, kills: int, steps: int, seed: int) -> None:
+    """
+    Kill a run again and again, each time somewhere between one checkpoint and the next but one, and start it again, until it
+    is through; with another one after that, until there were enough kills.
+    """
     started = time.monotonic()
-    process = in_a_process(_run_and_report, tmp_path / "undisturbed", tmp_path / "undisturbed.npz")
+    process = in_a_process(_run_and_report, tmp_path / "undisturbed", tmp_path / "undisturbed.npz", steps)
     process.join()
     assert process.exitcode == 0
-    needed = time.monotonic() - started
-    rng, done = random.Random(seed), 0
-    resumed_at = []
-    for attempt in range(20 * kills):
-        folder = tmp_path / f"killed {attempt}"
-        while done < kills:  # until it comes through
-            process = in_a_process(_run_and_report, folder, tmp_path / f"{attempt}.npz")
-            process.join(rng.uniform(0, 0.8 * needed))
+    between = (time.monotonic() - started) / _newest_number(tmp_path / "undisturbed")
+    undisturbed = _reported(tmp_path / "undisturbed.npz")
+    rng, runs = random.Random(seed), 0
+    found: list[Any] = []
+    while len(found) < kills:
+        runs += 1
+        folder, report = tmp_path / str(runs), tmp_path / f"{runs}.npz"
+        while True:
+            process = in_a_process(_run_and_report, folder, report, steps)
+            if len(found) < kills:
+                target = _newest_number(folder) + 1
+                while process.is_alive() and _newest_number(folder) < target:
+                    time.sleep(0.001)
+                process.join(rng.uniform(0, 2 * between))
+            else:
+                process.join()
             if process.exitcode is not None:
                 break
             process.kill()
             process.join()
-            done += 1
-            if ResumableCheckpoint(folder).exists():
-                resumed_at.append(start_or_resume(folder).num_timesteps)
-        else:
-            process = in_a_process(_run_and_report, folder, tmp_path / f"{attempt}.npz")
-            process.join()
+            found.append(start_or_resume(folder).num_timesteps)  # an unreadable checkpoint would be an error
         assert process.exitcode == 0
-        assert differences(_reported(tmp_path / "undisturbed.npz"), _reported(tmp_path / f"{attempt}.npz")) == []
-        if done >= kills:
-            break
-    print(f"{done} kills in {attempt + 1} runs; checkpoints found at steps {resumed_at}")
+        assert differences(undisturbed, _reported(report)) == []
+    print(f"{len(found)} kills in {runs} runs of {steps} steps; checkpoints found at {found}")
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    _killed_at_random(tmp_path, 2, seed=0)
+    _killed_at_random(tmp_path, 2, STEPS, seed=0)
 
 
 @pytest.mark.slow
 def test_killed_at_thirty_random_moments(tmp_path: Path) -> None:
-    _killed_at_random(tmp_path, 30, seed=1)
+    _killed_at_random(tmp_path, 30, 400, seed=1)
 
 
 SLOW_MOMENTS = [

@@ -1,8 +1,9 @@
 """
 Agents to show: of the suite's finished runs the best of each task, in rl-zoo3's layout, and a short film of each.
 
-``python -m sb3_clearning.experiments agents --suite results/suite`` writes ``trained_agents/clearning/TASK_1`` (so that ``python -m
-rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it) and ``docs/films/TASK.gif``. An agent that rl-zoo3 has trained
+``python -m sb3_clearning.experiments agents --suite results/suite`` writes ``trained_agents/clearning/TASK_1`` (so that
+``python -m rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it) and ``docs/films/TASK.gif``. An agent that
+rl-zoo3 has trained
 is filmed with ``--agents logs`` and without ``--suite``. Pictures without a screen need ``MUJOCO_GL=egl``.
 """
 
@@ -34,8 +35,8 @@ def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path
     """
     :param suite: The suite's output folder
     :param tasks: Only these tasks
-    :return: For each task the folder of the finished run with the highest success rate at its end; of several the one that comes
-        nearest to its goals
+    :return: For each task the folder of the finished run with the highest success rate at its end; of several the one that
+        comes nearest to its goals
     """
     found: dict[str, tuple[tuple[float, float], Path]] = {}
     for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
@@ -71,9 +72,11 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     model.save(half / f"{run.task}.zip")
     config = {"policy": "MultiInputPolicy", "n_timesteps": run.steps, "env_kwargs": run.env_kwargs, **run.arguments}
     about = [
-        f"# The best of the finished runs by success rate: seed {run.seed}, success {float(row['success']):.2f}, final distance "
+        f"# The best of the finished runs by success rate: seed {run.seed}, success {float(row['success']):.2f}, "
+        f"final distance "
         f"{float(row['final']):.4f} over {run.episodes} evaluation episodes.",
-        f"# python -m sb3_clearning.experiments suite --tasks {run.task} --methods {run.method} --seeds {run.seed} --steps {run.steps}",
+        f"# python -m sb3_clearning.experiments suite --tasks {run.task} --methods {run.method} --seeds {run.seed} "
+        f"--steps {run.steps}",
         f"# commit {row['commit']}; {row['versions']}",
     ]
     (half / run.task / "config.yml").write_text("\n".join([*about, yaml.safe_dump(config, sort_keys=True)]))
@@ -159,7 +162,9 @@ def main(argv: list[str]) -> None:
     """
     parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments agents", description=__doc__)
     parser.add_argument("--suite", type=Path, help="the suite's output folder; None: only films, of the agents that are there")
-    parser.add_argument("--agents", type=Path, default=Path("trained_agents"), help="the folder of agents, in rl-zoo3's layout")
+    parser.add_argument(
+        "--agents", type=Path, default=Path("trained_agents"), help="the folder of agents, in rl-zoo3's layout"
+    )
     parser.add_argument("--films", type=Path, default=Path("docs/films"), help="the folder of films")
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks")
     parser.add_argument("--episodes", type=int, default=2, help="episodes of a film; 0: no films")
@@ -167,14 +172,18 @@ def main(argv: list[str]) -> None:
     if options.suite is not None:
         runs = best_runs(options.suite, options.tasks)
         if not runs:
-            raise AgentError(f"{options.suite} has no finished run of {ALGORITHM}: `python -m sb3_clearning.experiments suite` makes them.")
+            raise AgentError(
+                f"{options.suite} has no finished run of {ALGORITHM}: `python -m sb3_clearning.experiments suite` makes them."
+            )
         for run_folder in runs.values():
             saved = save_agent(run_folder, options.agents)
             print(f"{saved} from {run_folder}")
     folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
     wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]
     if not wanted:
-        raise AgentError(f"There are no agents in {options.agents / ALGORITHM}: give --suite, or --agents with those of rl-zoo3.")
+        raise AgentError(
+            f"There are no agents in {options.agents / ALGORITHM}: give --suite, or --agents with those of rl-zoo3."
+        )
     if options.episodes:
         for folder in wanted:
             path = film(folder, options.films, options.episodes)

@@ -59,7 +59,7 @@ def gridworld_task(seed: int, quick: bool) -> Task:
         return experience_from({key: value[skip:] for key, value in arrays.items()})
 
     def within(low: tuple[int, int], high: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda goals: ((cell_of(goals) >= low) & (cell_of(goals) <= high)).all(axis=1)
+        return lambda goals: np.asarray(((cell_of(goals) >= low) & (cell_of(goals) <= high)).all(axis=1))
 
     regions = [((i, 0), (i, 4)) for i in range(5)] + [((0, j), (4, j)) for j in range(5)]
     regions += [((0, 0), (4, 1)), ((0, 2), (4, 4)), ((0, 0), (1, 4)), ((2, 0), (4, 4)), ((1, 1), (3, 3)), ((0, 0), (2, 2))]
@@ -240,10 +240,12 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
             )
             bins = np.minimum((predicted * N_BINS).astype(int), N_BINS - 1)
             kept = np.unique(bins)
-            means = [np.array([np.average(values[bins == number], weights=count[bins == number]) for number in kept])
-                     for values in (predicted, frequency)]  # fmt: skip
+            mean_predicted, mean_frequency = (
+                np.array([np.average(values[bins == number], weights=count[bins == number]) for number in kept])
+                for values in (predicted, frequency)
+            )
             total = np.array([count[bins == number].sum() for number in kept])
-            plot_reliability(axes, Reliability(*means, total), f"{method.upper()}, all seeds")
+            plot_reliability(axes, Reliability(mean_predicted, mean_frequency, total), f"{method.upper()}, all seeds")
         axes.set(title=f"{task}, γ = {GAMMA[task]}")
     figure.savefig(path, dpi=130)
 

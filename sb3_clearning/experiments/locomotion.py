@@ -230,7 +230,7 @@ def main(argv: list[str]) -> None:
     arguments.add_argument("--td-batches", type=int, default=3000, help="for TD, as in the paper")
     options = arguments.parse_args(argv)
     check(options, arguments)
-    gammas = GAMMAS
+    gammas: tuple[float, ...] = GAMMAS
     if options.quick:
         options.seeds, options.batches, options.td_batches, gammas = 1, 300, 300, (0.5, 0.95)
     path = options.output / ("locomotion_quick.csv" if options.quick else "locomotion.csv")

@@ -137,6 +137,6 @@ def main(argv: list[str]) -> None:
         data = collect(task, agent, options.transitions, options.seed + 1000)
         agent.save(options.output / f"{name}_agent.zip")
         unfinished = path.with_suffix(".part.npz")
-        np.savez_compressed(unfinished, **data)
+        np.savez_compressed(unfinished, **data)  # type: ignore[arg-type]
         unfinished.rename(path)  # never a half-written dataset
         print(f"{name}: {describe(data)}", flush=True)

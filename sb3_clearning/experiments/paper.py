@@ -64,9 +64,9 @@ def gridworld_lines(rows: Rows) -> list[Line]:
     lines = []
     mc, td = _kl(rows, "on-policy", "MC"), _kl(rows, "on-policy", "TD")
     if mc and td:
-        close = abs(np.mean(list(mc.values())) - np.mean(list(td.values()))) < 0.1
+        close = bool(abs(np.mean(list(mc.values())) - np.mean(list(td.values()))) < 0.1)
         ours = f"KL MC {_text(mc)}, TD {_text(td)}; MC - TD {paired_interval(mc, td)}"
-        lines.append(Line("On-policy, MC and TD C-learning perform similarly", "-", ours, _verdict(close)))
+        lines.append(Line("On-policy, MC and TD C-learning perform similarly", "-", ours, _verdict(bool(close))))
     for setting, theirs, claim in (
         ("on-policy", "more than 3 times", "On-policy, Q-learning's error is more than three times that of C-learning"),
         ("off-policy", "TD 14% below Q", "Off-policy, TD C-learning is more accurate than Q-learning"),

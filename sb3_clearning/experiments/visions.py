@@ -153,7 +153,7 @@ def main(argv: list[str]) -> None:
     options = arguments.parse_args(argv)
     check(options, arguments)
     th.set_num_threads(1)
-    gammas = GAMMAS
+    gammas: tuple[float, ...] = GAMMAS
     if options.quick:
         options.batches, options.candidates, gammas = 300, 30, (0.9,)
     for task in options.tasks:

@@ -11,17 +11,17 @@ class Reliability(NamedTuple):
 
     :param predicted: Mean prediction of each bin
     :param frequency: How often it happened
-    :param count: Predictions in the bin
+    :param n: Predictions in the bin
     """
 
     predicted: np.ndarray
     frequency: np.ndarray
-    count: np.ndarray
+    n: np.ndarray
 
     @property
     def expected_calibration_error(self) -> float:
         """:return: The mean distance of prediction and frequency, each bin with the weight of its predictions"""
-        return float((np.abs(self.predicted - self.frequency) * self.count).sum() / self.count.sum())
+        return float((np.abs(self.predicted - self.frequency) * self.n).sum() / self.n.sum())
 
 
 def reliability(predicted: np.ndarray, happened: np.ndarray, n_bins: int = 10) -> Reliability:

@@ -41,6 +41,7 @@ class Encoder:
 
     def __init__(self, space: spaces.Space, name: str):
         self.space, self.name = space, name
+        self.size: int
         self.parts: dict[str, Encoder] = {}
         if isinstance(space, spaces.Dict):
             self.parts = {key: Encoder(part, f"{name}'s key `{key}`") for key, part in space.spaces.items()}
@@ -65,7 +66,7 @@ class Encoder:
         if self.parts:
             key, part = next(iter(self.parts.items()))
             return isinstance(values, Mapping) and key in values and part.is_single(values[key])
-        return np.ndim(values) == len(self.space.shape or ())
+        return not isinstance(values, Mapping) and np.ndim(values) == len(self.space.shape or ())
 
     def encode(self, values: Values) -> np.ndarray:
         """

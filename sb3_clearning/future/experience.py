@@ -178,7 +178,7 @@ def _from_minari(dataset: Any) -> Experience:
     def join(column: int) -> Any:
         values = [part[column] for part in parts]
         if isinstance(values[0], Mapping):
-            return {key: np.concatenate([value[key] for value in values]) for key in values[0]}  # type: ignore[index]
+            return {key: np.concatenate([value[key] for value in values]) for key in values[0]}
         return np.concatenate(values)  # type: ignore[arg-type]
 
     columns = [join(column) for column in range(5)]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from sb3_clearning.density import FutureStateEstimator
 from sb3_clearning.future.encoding import Values
@@ -35,17 +36,31 @@ class HindsightQEstimator(FutureStateEstimator):
         self.reading = reading
         super().__init__(gamma, lambda_=(1 + gamma) / 2 if lambda_ is None else lambda_, **arguments)
 
-    def fit(self, dataset: Any, policy: Any = None, method: str = "q", **arguments: Any) -> "HindsightQEstimator":
+    def fit(
+        self,
+        dataset: Any,
+        policy: Any = None,
+        method: str = "q",
+        steps: int = 10_000,
+        deterministic: bool = False,
+        progress_bar: bool = False,
+        action_space: spaces.Space | None = None,
+        random_goals: np.ndarray | None = None,
+    ) -> "HindsightQEstimator":
         """
-        Learn anew from a dataset.
+        Learn anew from a dataset. See :meth:`FutureStateEstimator.fit`.
 
-        :param dataset: See :meth:`FutureStateEstimator.fit`
+        :param dataset: Likewise
         :param policy: Likewise
         :param method: "q"
-        :param arguments: Likewise
+        :param steps: Likewise
+        :param deterministic: Likewise
+        :param progress_bar: Likewise
+        :param action_space: Likewise
+        :param random_goals: Likewise
         :return: Itself
         """
-        return super().fit(dataset, policy, method, **arguments)
+        return super().fit(dataset, policy, method, steps, deterministic, progress_bar, action_space, random_goals)
 
     def log_q(self, observations: Values, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.utils import obs_as_tensor
 
 from sb3_clearning.future.encoding import Encoder, Values
@@ -33,9 +34,9 @@ class PolicyFuture(FuturePredictor):
     def __init__(self, model: "CLearning"):
         self._model = model
         space = model.observation_space
-        assert hasattr(space, "spaces")
+        assert isinstance(space, spaces.Dict)
         kept = {key: part for key, part in space.spaces.items() if key != "desired_goal"}
-        self._states = Encoder(type(space)(kept), "observations")
+        self._states = Encoder(spaces.Dict(kept), "observations")
         self._actions = Encoder(model.action_space, "actions")
         self._goals = Encoder(space.spaces["achieved_goal"], "goals")
 
@@ -74,8 +75,8 @@ class PolicyFuture(FuturePredictor):
         n, m = len(next(iter(observations.values()))), len(goals)
         batch = {key: np.repeat(value, m, axis=0) for key, value in observations.items()}
         batch["desired_goal"] = np.tile(goals, (n, *[1] * (goals.ndim - 1)))
-        spaces = model.observation_space.spaces  # type: ignore[attr-defined]
-        batch = {key: batch[key].astype(space.dtype) for key, space in spaces.items()}
+        keys = model.observation_space.spaces  # type: ignore[attr-defined]
+        batch = {key: batch[key].astype(space.dtype) for key, space in keys.items()}
         normalize = model.get_vec_normalize_env()
         if normalize is not None:
             batch = normalize.normalize_obs(batch)  # type: ignore[assignment]

@@ -297,7 +297,8 @@ def train_classifiers(
         classifiers = make()
         target = classifiers if settings.tau == 1 else make()
     target.load_state_dict(classifiers.state_dict())
-    parameters, target_parameters = list(classifiers.parameters()), list(target.parameters())
+    parameters: list[th.Tensor] = list(classifiers.parameters())
+    target_parameters: list[th.Tensor] = list(target.parameters())
     rate = settings.learning_rate
     optimizer = th.optim.AdamW(parameters, rate if isinstance(rate, float) else rate(1.0), weight_decay=settings.weight_decay,
                                fused=True)  # fmt: skip

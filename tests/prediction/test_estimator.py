@@ -84,7 +84,7 @@ def test_an_absorbing_termination_is_stayed_in(method: str) -> None:
     exact = (1 - GAMMA) * chain @ np.linalg.inv(np.eye(3) - GAMMA * chain)
     estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0, absorbing=True)
     estimator.fit(data, method=method, steps=600)
-    predicted = estimator.density(np.arange(2), 0, np.arange(3), marginal="data")
+    predicted = estimator.density(np.arange(2), np.array(0), np.arange(3), marginal="data")
     assert np.abs(predicted - exact[:2]).max() < 0.05
 
 
@@ -199,6 +199,6 @@ def test_hindsight_q_reaches_its_own_fixed_point() -> None:
 def test_fits_are_reproducible_and_seeds_differ() -> None:
     data = random_tabular(0).collect(1000, seed=0)
     fits = [FutureStateEstimator(GAMMA, hidden=(8,), seed=seed).fit(data, steps=20) for seed in (0, 0, 1)]
-    answers = [fit.log_ratio(np.arange(4), 0, np.arange(4)) for fit in fits]
+    answers = [fit.log_ratio(np.arange(4), np.array(0), np.arange(4)) for fit in fits]
     assert np.array_equal(answers[0], answers[1])
     assert not np.array_equal(answers[0], answers[2])

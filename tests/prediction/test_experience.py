@@ -23,7 +23,7 @@ def episodes(lengths: list[int]) -> list[np.ndarray]:
 def as_triples(experience: Experience) -> list[tuple[float, float, bool, bool]]:
     observations, following = experience.observations, experience.next_observations
     if isinstance(observations, dict):
-        observations, following = observations["observation"], following["observation"]  # type: ignore[index]
+        observations, following = observations["observation"], following["observation"]
     return [
         (float(row[0]), float(next_row[0]), bool(terminated), bool(end))
         for row, next_row, terminated, end in zip(

@@ -1,5 +1,7 @@
 """model.future: the classifiers of a trained CLearning model answer."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch as th
@@ -77,6 +79,6 @@ def test_an_on_policy_model_with_discrete_actions_as_the_policy() -> None:
     env = gym.make("CartPole-v1")
     model = PPO("MlpPolicy", env, device="cpu", seed=0)
     rng = np.random.default_rng(0)
-    data = {"observations": rng.random((100, 4)).astype(np.float32), "actions": rng.integers(2, size=100)}
+    data: dict[str, Any] = {"observations": rng.random((100, 4)).astype(np.float32), "actions": rng.integers(2, size=100)}
     estimator = FutureStateEstimator(0.8, crop=[0, 2], hidden=(16,), seed=0).fit(data, policy=model, steps=20)
     assert estimator.expected_future_state(data["observations"][0]).shape == (2,)

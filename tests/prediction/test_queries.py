@@ -1,6 +1,7 @@
 """The questions, on a predictor whose ratio is known."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,11 +64,11 @@ def test_averages_and_their_standard_errors() -> None:
         chance = predictor.probability(means, action, lambda g: g[:, 0] > 0.5)
         reward = predictor.expected_reward(means, action, lambda g: 3 * g[:, 0])
         draws.append((chance.value, chance.standard_error, reward.value, reward.standard_error))
-    chance, chance_error, reward, reward_error = (np.array(column) for column in zip(*draws, strict=True))
-    assert np.abs(chance.mean(axis=0) - exact_chance).max() < 0.01
-    assert np.abs(reward.mean(axis=0) - 3 * exact_mean).max() < 0.05
+    chances, chance_error, rewards, reward_error = (np.array(column) for column in zip(*draws, strict=True))
+    assert np.abs(chances.mean(axis=0) - exact_chance).max() < 0.01
+    assert np.abs(rewards.mean(axis=0) - 3 * exact_mean).max() < 0.05
     # The reported error is the spread over draws of the candidates.
-    for values, reported in ((chance, chance_error), (reward, reward_error)):
+    for values, reported in ((chances, chance_error), (rewards, reward_error)):
         assert np.all(np.abs(reported.mean(axis=0) / values.std(axis=0) - 1) < 0.2)
 
 
@@ -124,7 +125,7 @@ def test_reliability() -> None:
     pushed = np.clip(chance + np.where(chance > 0.5, 0.1, -0.1), 0, 1)
     found = reliability(pushed, happened)
     assert 0.07 < found.expected_calibration_error < 0.11
-    assert found.count.sum() == 20_000
+    assert found.n.sum() == 20_000
     with pytest.raises(ValueError, match=r"within \[0, 1\]"):
         reliability(np.array([1.5]), np.array([True]))
 
@@ -147,7 +148,7 @@ def test_pictures() -> None:
 
 def test_a_density_map(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    data = {"observations": rng.random((200, 2)).astype(np.float32), "actions": rng.integers(2, size=200)}
+    data: dict[str, Any] = {"observations": rng.random((200, 2)).astype(np.float32), "actions": rng.integers(2, size=200)}
     estimator = FutureStateEstimator(0.5, hidden=(4,), seed=0).fit(data, steps=3)
     x, y = np.linspace(0, 1, 4), np.linspace(0, 1, 5)
     mesh = density_map(Figure().subplots(), estimator, data["observations"][0], np.array(1), x, y)

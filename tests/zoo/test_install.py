@@ -44,7 +44,7 @@ def test_interpreters_without_rl_zoo3_start_no_slower_and_import_no_torch() -> N
 
 
 def test_watching_costs_next_to_nothing_per_import() -> None:
-    text = python("-m", "timeit", "-s", "from _sb3_clearning_zoo import ZooFinder", "ZooFinder.find_spec('json', None)")
+    text = python("-m", "timeit", "-p", "-s", "from _sb3_clearning_zoo import ZooFinder", "ZooFinder.find_spec('json', None)")
     assert "nsec" in text
 
 
@@ -71,9 +71,29 @@ def test_explicit_command_says_what_there_is(tmp_path: Path) -> None:
     assert "there is no command 'trian'" in result.stderr
 
 
+def test_start_file_installs_the_hook_by_the_rules_of_pep_829() -> None:
+    # What 3.15 and later do, for older interpreters: an entry point `module:callable` per line is resolved and called, and the
+    # import line of the .pth file with the same name is not run.
+    code = """
+import pathlib, pkgutil, sys
+(file,) = [file for entry in sys.path for file in pathlib.Path(entry).glob("sb3_clearning_zoo.start")]
+assert file.with_suffix(".pth").is_file()
+assert "ZooFinder" not in str(sys.meta_path)
+for line in file.read_text("utf-8").splitlines():
+    module, colon, function = line.partition(":")
+    assert module.isidentifier() and colon and function.isidentifier()
+    pkgutil.resolve_name(line)()
+print(sys.meta_path, "torch" in sys.modules)
+"""
+    path = os.pathsep.join(entry for entry in sys.path if entry.endswith("-packages"))
+    text = python("-S", "-c", code, PYTHONPATH=path)  # -S: no startup file is read
+    assert "ZooFinder" in text
+    assert text.strip().endswith("False")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [[], ["--editable"]], ids=["wheel", "editable"])
-def test_pip_installs_the_hook_and_removes_all_of_it(tmp_path: Path, mode: list[str]) -> None:
+@pytest.mark.parametrize("mode", ["wheel", "editable", "sdist"])
+def test_pip_installs_the_hook_and_removes_all_of_it(tmp_path: Path, mode: str) -> None:
     python("-m", "venv", str(tmp_path / "venv"))
     interpreter = str(tmp_path / "venv/bin/python")
     packages = tmp_path / "venv/lib" / f"python{sysconfig.get_python_version()}/site-packages"
@@ -89,11 +109,17 @@ def test_pip_installs_the_hook_and_removes_all_of_it(tmp_path: Path, mode: list[
     for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         (project / name).write_bytes((PROJECT / name).read_bytes())
 
-    python("-m", "pip", "install", "--no-deps", *mode, ".", interpreter=interpreter, cwd=project)
+    if mode == "sdist":
+        python("-m", "build", "--sdist", "--outdir", str(tmp_path / "dist"), str(project))
+        (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+        source = [str(archive)]
+    else:
+        source = [".", *(["--editable"] if mode == "editable" else [])]
+    python("-m", "pip", "install", "--no-deps", *source[::-1], interpreter=interpreter, cwd=project)
     assert set(os.listdir(packages)) >= FILES
     arguments = ["--algo", "clearning", "--env", "SawyerReach-v0", "-n", "60", "--eval-freq", "-1", "-params", *TINY]
     log = python("-m", "rl_zoo3.train", *arguments, interpreter=interpreter, cwd=tmp_path)
-    place = project if mode else packages / "sb3_clearning"
+    place = project if mode == "editable" else packages / "sb3_clearning"
     assert f"Loading hyperparameters from: {place}/hyperparams/clearning.yml" in log
     arguments[-len(TINY) - 1 :] = ["-conf", "paper.yml", "-params", *TINY]  # found by its name
     log = python("-m", "rl_zoo3.train", *arguments, interpreter=interpreter, cwd=tmp_path)

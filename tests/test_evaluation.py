@@ -1,0 +1,58 @@
+"""Evaluation counts what a task scores."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from goal_envs import PointEnv
+from small_models import small_model
+
+from sb3_clearning.experiments.evaluation import EVALUATION_SEED, evaluate_goals
+
+Observation = dict[str, Any]
+
+
+class FirstCoordinateScored(gym.Wrapper[Observation, np.ndarray, Observation, np.ndarray]):
+    """A task that scores the first coordinate of its goal only, as Sawyer Push does with the puck."""
+
+    def _say(self, observation: Observation, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, "distance": abs(float(observation["achieved_goal"][0] - observation["desired_goal"][0]))}
+
+    def reset(self, **kwargs: Any) -> tuple[Observation, dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        return observation, self._say(observation, info)
+
+    def step(self, action: np.ndarray) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated, truncated, self._say(observation, info)
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_distances_are_those_of_an_episode_after_the_other(scored: bool) -> None:
+    model = small_model(PointEnv())
+
+    def make() -> gym.Env:
+        return FirstCoordinateScored(PointEnv()) if scored else PointEnv()
+
+    env, initial, final, minimum, average, success = make(), [], [], [], [], []
+    for seed in range(EVALUATION_SEED, EVALUATION_SEED + 7):
+        observation, _ = env.reset(seed=seed)
+        distances, done = [], False
+        while True:
+            gap = (observation["achieved_goal"] - observation["desired_goal"]).astype(np.float64)
+            distances.append(abs(gap[0]) if scored else np.hypot(*gap))
+            if done:
+                break
+            observation, _, terminated, truncated, info = env.step(model.predict(observation, deterministic=True)[0])
+            done = terminated or truncated
+        initial.append(distances[0])
+        final.append(distances[-1])
+        minimum.append(min(distances))
+        average.append(np.mean(distances[1:]))
+        success.append(info["is_success"])
+    found = evaluate_goals(model, make, n_episodes=7, n_envs=3)
+    expected = {"success": success, "initial": initial, "final": final, "minimum": minimum, "average": average}
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(np.mean(values), rel=1e-5), name
+    assert found["change"] == pytest.approx(np.mean(final) - np.mean(initial), rel=1e-5)
