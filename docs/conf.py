@@ -26,9 +26,8 @@ extensions = [
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 
-# GitHub shows the same files: its anchors, and dollars for formulas.
+# GitHub shows the same files, with these anchors. Formulas of the pages are plain text: MathJax needs the net.
 myst_heading_anchors = 3
-myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_block"]
 autosectionlabel_prefix_document = True
 suppress_warnings = ["autosectionlabel.*"]
 

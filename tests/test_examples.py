@@ -13,15 +13,15 @@ EXAMPLES = ROOT / "examples"
 
 #: For each script what makes it short, and what it prints at its end.
 SCRIPTS = {
-    "first_agent.py": (["--steps", "90", "--episodes", "2"], r"success \d\.\d\d.*\nfirst action: \[.*\]"),
-    "own_environment.py": (["--steps", "90", "--episodes", "2"], r"success \d\.\d\d.*\ncommand: hang"),
-    "image_goals.py": (["--steps", "24", "--episodes", "2"], r"pixel distance 0\.\d+ → 0\.\d+"),
+    "first_agent.py": (["--steps", "30", "--episodes", "2"], r"success \d\.\d\d.*\nfirst action: \[.*\]"),
+    "own_environment.py": (["--steps", "30", "--episodes", "2"], r"success \d\.\d\d.*\ncommand: hang"),
+    "image_goals.py": (["--steps", "12", "--episodes", "1"], r"pixel distance 0\.\d+ → 0\.\d+"),
     "offline_data.py": (
-        ["--steps", "20", "--transitions", "400", "--episodes", "2"],
+        ["--steps", "10", "--transitions", "400", "--episodes", "2"],
         r"400 transitions; no reward.*\nsuccess",
     ),
-    "future_of_an_agent.py": (["--steps", "130"], r"torque \+2: upright with probability [01]\.\d+ ± .*\nexpected cosine"),
-    "tuning.py": (["--trials", "2", "--steps", "80"], r"best of 2: mean distance \d\.\d+ with gamma 0\.\d+"),
+    "future_of_an_agent.py": (["--steps", "110"], r"torque \+2: upright with probability [01]\.\d+ ± .*\nexpected cosine"),
+    "tuning.py": (["--trials", "2", "--steps", "40"], r"best of 2: mean distance \d\.\d+ with gamma 0\.\d+"),
 }
 
 
@@ -51,7 +51,7 @@ def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     pytest.importorskip("gymnasium_robotics")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    monkeypatch.setenv("SB3_CLEARNING_STEPS", "90")
+    monkeypatch.setenv("SB3_CLEARNING_STEPS", "40")
     namespace = {"__name__": "__main__"}
     for number, source in enumerate(cells()):
         code = "\n".join(line for line in source.splitlines() if not line.startswith("%"))
