@@ -127,7 +127,7 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         check_number("pre_tanh_penalty", self.pre_tanh_penalty, 0, hint=" (0: none)")
         check_number("stats_window_size", self._stats_window_size, 1, whole=True)
         if not callable(self.learning_rate):
-            check_number("learning_rate", self.learning_rate, 0, open_ends="both")
+            check_number("learning_rate", self.learning_rate, 0, open_ends="high")  # rl-zoo3 evaluates with 0
         if self.seed is not None:
             check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
 
