@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from sb3_clearning.experiments.suite.config import Run, Suite
-from sb3_clearning.experiments.suite.run import execute
+from sb3_clearning.experiments.suite.run import execute, write_description
 from sb3_clearning.experiments.suite.table import Output
 
 #: What a run's rows must agree in, however it was interrupted.
@@ -81,6 +81,7 @@ def undisturbed(runs: list[Run], folder: Path) -> list[dict[str, str]]:
     """:return: The rows of the runs, one after the other, without an interruption"""
     output = Output(folder)
     for run in runs:
+        write_description(run, output.run_folder(run))
         execute(run, output.run_folder(run))
     return output.merge()
 
