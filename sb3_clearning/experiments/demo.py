@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
@@ -141,6 +142,8 @@ def main(argv: list[str]) -> None:
     gym.register_envs(gymnasium_robotics)
     options.output.mkdir(parents=True, exist_ok=True)
     model = CLearning("MultiInputPolicy", ENV_ID, seed=options.seed)
+    # Networks of this size gain little from a second thread, and on a busy machine its waiting costs several times the work.
+    th.set_num_threads(1)
     evaluate = EvaluateSometimes(max(options.steps // 8, 1))
     print(f"Training CLearning on {ENV_ID} for {options.steps} steps; rewards are not read.")
     model.learn(options.steps, callback=evaluate, progress_bar=True)
