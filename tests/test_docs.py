@@ -101,7 +101,7 @@ def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
 
 
-@pytest.mark.parametrize("command", all_commands())
+@pytest.mark.parametrize("command", list(all_commands()))
 def test_command_parses(
     command: str, parse_only: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
