@@ -77,7 +77,7 @@ def loop(env_id: str, rounds: int, threads: int, steps: int = 150, n_envs: int =
     :return: The rows
     """
     models = make_models(env_id, n_envs=n_envs)
-    fill(models)
+    fill(models, max(1500, 60 * n_envs))  # HerReplayBuffer needs whole episodes
     total = steps * n_envs
     subjects = {
         name: repeat(1, model.learn, total, reset_num_timesteps=False, log_interval=10_000) for name, model in models.items()
