@@ -78,5 +78,5 @@ def load(folder: Path, algorithm: type[OffPolicyAlgorithm], env: gym.Env) -> Off
     model = algorithm.load(found / "model.zip", env=env)
     with gzip.open(found / "buffer.pkl.gz", "rb") as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
-        model.load_replay_buffer(io.BufferedReader(file))  # type: ignore[arg-type]  # SB3 asks for this very class
+        model.load_replay_buffer(io.BufferedReader(file))  # SB3 asks for this very class
     return model

@@ -2,6 +2,7 @@
 
 import argparse
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 from sb3_clearning.experiments.rows import read_rows
@@ -148,7 +149,7 @@ def listing(suite: Suite) -> str:
     :param suite: The configuration
     :return: Its names
     """
-    parts = {"tasks": suite.tasks, "methods": suite.methods, "matrices": suite.matrices}
+    parts: dict[str, Iterable[str]] = {"tasks": suite.tasks, "methods": suite.methods, "matrices": suite.matrices}
     return "\n".join(
         textwrap.fill(f"{kind}: {', '.join(names)}", 120, subsequent_indent="  ") for kind, names in parts.items()
     )

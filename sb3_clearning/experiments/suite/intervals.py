@@ -58,7 +58,8 @@ def _means(values: tuple[tuple[float, ...], ...]) -> list[Estimate]:
     if len(scores) == 1:
         return [Estimate(value, value, value, 1) for value in scores[0, 0].tolist()]
     points, (low, high) = _interval(scores, lambda sample: sample.mean(axis=(0, 1)), REPETITIONS)
-    return [Estimate(*map(float, found), len(scores)) for found in zip(points, low, high, strict=True)]
+    found = zip(points.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [Estimate(value, lower, upper, len(scores)) for value, lower, upper in found]
 
 
 def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int) -> tuple[np.ndarray, np.ndarray]:
