@@ -2,6 +2,7 @@
 
 import csv
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -60,7 +61,14 @@ def start(config: Path, output: Path, *options: str) -> subprocess.Popen[str]:
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}", "CUDA_VISIBLE_DEVICES": ""}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command(config, output, *options), text=True, env=env, **pipes)  # type: ignore[call-overload]
+    return subprocess.Popen(  # type: ignore[call-overload]
+        command(config, output, *options), text=True, env=env, preexec_fn=_hear_interrupts, **pipes
+    )
+
+
+def _hear_interrupts() -> None:
+    """A shell's background ignores SIGINT, and so do the processes that are started there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str]) -> str:
