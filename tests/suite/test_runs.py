@@ -136,6 +136,7 @@ def test_status_says_what_is_there_and_what_is_missing(tmp_path: Path, capsys: p
     config = write_config(tmp_path, steps=30)
     undisturbed(tiny_runs(config, ["clearning"]), tmp_path / "out")
     write_config(tmp_path, steps=60)
+    capsys.readouterr()
     main(["--config", str(config), "--matrix", "tiny", "--output", str(tmp_path / "out"), "--status"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(maxsplit=2)[1:] for line in lines[:3]] == [
