@@ -117,6 +117,7 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     """
     th.set_num_threads(1)
     with taken(folder, lock_seconds):
+        write_description(run, folder)  # rows never lie without the settings that made them
         for step in run.evaluations():
             rows: list[dict[str, Any]] = list(checkpoint.rows_of(folder))
             if not rows or int(rows[-1]["step"]) < step:
