@@ -166,6 +166,18 @@ def test_online_learning_after_a_resumed_offline_one(tmp_path: Path) -> None:
     assert CLearning.resume(tmp_path, make_env()).replay_buffer.size() == 55
 
 
+def test_an_episode_that_goes_on_over_a_checkpoint_is_written_again(tmp_path: Path) -> None:
+    # Offline learning resets nothing: its checkpoints have open episodes, which end later.
+    model = small_model(make_env(), learning_starts=10).learn(33)
+    assert model.replay_buffer._open.any()
+    checkpoint = ResumableCheckpoint(tmp_path, every=15)
+    model.learn_offline(20, callback=checkpoint, reset_num_timesteps=False)
+    model.learn(25, callback=checkpoint, reset_num_timesteps=False)
+    resumed = CLearning.resume(tmp_path, make_env())
+    one, other = all_of(model), all_of(resumed)
+    assert [name for name in differences(one, other) if name not in ("torch", "numpy")] == []
+
+
 def test_the_comparisons_compare_training() -> None:
     # Another seed gives other weights.
     one, other = (small_model(make_env(), seed=seed).learn(60) for seed in (0, 1))
