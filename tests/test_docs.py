@@ -118,6 +118,8 @@ def test_command_parses(
         check_pip(words[1:])
     elif program == "python" or program.endswith("/python"):
         check_python(words[1:], monkeypatch, capsys)
+    elif program == "rl_zoo3":  # the console script
+        check_python(["-m", f"rl_zoo3.{words[1]}", *words[2:]], monkeypatch, capsys)
     else:
         assert program in FOREIGN, f"unknown program {program}"
 
