@@ -34,8 +34,8 @@ LOCK_SECONDS = 15.0
 
 class WholeRun(BaseCallback):
     """
-    Lets schedules run over the whole run, of which ``learn`` does a segment. A callback that ended ``learn`` earlier would lose
-    the step at which it does.
+    Lets schedules run over the whole run, of which ``learn`` does a segment. A callback that ended ``learn`` earlier would
+    lose the step at which it does.
 
     :param steps: The steps of the run
     """
