@@ -4,12 +4,13 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.command import main
-from sb3_clearning.experiments.suite.config import ConfigError
-from sb3_clearning.experiments.suite.run import RunIsTaken, execute, taken
+from sb3_clearning.experiments.suite.config import ConfigError, find_algorithm
+from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken
 from sb3_clearning.experiments.suite.table import Output
 from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
 
@@ -36,6 +37,18 @@ def test_a_run_that_fails_after_each_row_has_the_same_rows(tmp_path: Path, monke
             if output.state(run).done == 90:
                 execute(run, output.run_folder(run))
     assert measured(output.merge()) == measured(expected)
+
+
+def test_a_segment_keeps_what_was_learned_and_has_goals_of_its_own(tmp_path: Path) -> None:
+    for run in tiny_runs(write_config(tmp_path)):
+        undisturbed([run], tmp_path)
+        model = checkpoint.load(Output(tmp_path).run_folder(run), find_algorithm(run.algorithm, ""), make_env(run))
+        assert model is not None
+        assert model.replay_buffer is not None
+        assert model.num_timesteps == model.replay_buffer.size() == 120
+        assert model._n_updates == 100  # all but the warm-up's
+        goals = model.replay_buffer.observations["desired_goal"][[0, 30, 60, 90], 0]  # type: ignore[attr-defined]
+        assert len(np.unique(goals, axis=0)) == 4
 
 
 def test_seeds_make_runs_differ(tmp_path: Path) -> None:

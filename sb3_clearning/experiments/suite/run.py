@@ -32,19 +32,23 @@ FIELDS = [
 LOCK_SECONDS = 15.0
 
 
-class StopAt(BaseCallback):
+class WholeRun(BaseCallback):
     """
-    Ends ``learn`` before its steps are done, so that schedules run over the whole run.
+    Lets schedules run over the whole run, of which ``learn`` does a segment. A callback that ended ``learn`` earlier would
+    lose the step at which it does.
 
-    :param step: The number of steps to stop at
+    :param steps: The steps of the run
     """
 
-    def __init__(self, step: int):
+    def __init__(self, steps: int):
         super().__init__()
-        self.step = step
+        self.steps = steps
+
+    def _on_training_start(self) -> None:
+        self.model._total_timesteps = self.steps
 
     def _on_step(self) -> bool:
-        return self.num_timesteps < self.step
+        return True
 
 
 class RunIsTaken(RuntimeError):
@@ -136,7 +140,7 @@ def _segment(run: Run, folder: Path, step: int, rows: list[dict[str, Any]]) -> N
     model.set_random_seed(seed)
     done = model.num_timesteps
     training = time.perf_counter()
-    model.learn(run.steps - done, callback=StopAt(step), reset_num_timesteps=False)
+    model.learn(step - done, callback=WholeRun(run.steps), reset_num_timesteps=False)
     speed = (model.num_timesteps - done) / (time.perf_counter() - training)
     measured = evaluate_goals(model, lambda: make_env(run), run.episodes)
     rows.append(
