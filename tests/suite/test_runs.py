@@ -47,7 +47,7 @@ def test_a_segment_keeps_what_was_learned_and_has_goals_of_its_own(tmp_path: Pat
         assert model.replay_buffer is not None
         assert model.num_timesteps == model.replay_buffer.size() == 120
         assert model._n_updates == 100  # all but the warm-up's
-        goals = model.replay_buffer.observations["desired_goal"][[0, 30, 60, 90], 0]  # type: ignore[attr-defined]
+        goals = model.replay_buffer.observations["desired_goal"][[0, 30, 60, 90], 0]
         assert len(np.unique(goals, axis=0)) == 4
 
 
