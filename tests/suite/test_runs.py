@@ -119,6 +119,7 @@ def test_two_commands_at_once_share_no_run(tmp_path: Path) -> None:
         execute(run, folder, lock_seconds=0)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     config = write_config(tmp_path, steps=30, arguments={"learning_starts": 10, "batch_size": 1, "buffer_size": 300})
     process = start(config, tmp_path / "out", "--methods", "clearning", "sb3_td3_her")
@@ -160,6 +161,7 @@ def test_status_says_what_is_there_and_what_is_missing(tmp_path: Path, capsys: p
     assert lines[3].startswith("0 of 3 runs are done")
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_runs(tmp_path: Path) -> None:
     config = write_config(tmp_path, steps=29_000)
     process = start(config, tmp_path / "out", "--methods", "clearning")
