@@ -65,6 +65,14 @@ def _alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if os.path.exists(f"/proc/{pid}") and " Z " not in Path(f"/proc/{pid}/stat").read_text()]
 
 
+def _all_end(pids: list[int], seconds: float = 30.0) -> bool:
+    """Whether processes that were told to end do so. How long that takes is the system's business."""
+    until = time.monotonic() + seconds
+    while _alive(pids) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not _alive(pids)
+
+
 def _assert_goes_on(folder: Path, env: Any, before: int, steps: int = STEPS) -> None:
     """The last checkpoint is whole and the run goes on from it to its end."""
     model = CLearning.resume(folder, env)
@@ -140,7 +148,7 @@ def test_control_c_that_also_ends_the_processes_of_the_environments(tmp_path: Pa
 
     with pytest.raises(KeyboardInterrupt, match="Stopped at step"):
         learn(tmp_path, StopAt(66, control_c), env=env, steps=240)
-    assert _alive(pids) == []
+    assert _all_end(pids)
     model = CLearning.resume(tmp_path, DummyVecEnv([make(FailingEnv, at=-1)] * 2))
     assert model.num_timesteps >= 66  # nothing that was learned is lost
     model.learn(240, callback=ResumableCheckpoint(tmp_path, every=EVERY))
