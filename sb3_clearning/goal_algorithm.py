@@ -126,6 +126,8 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         check_number("noise_std", self.noise_std, 0, open_ends="high")
         check_number("pre_tanh_penalty", self.pre_tanh_penalty, 0, hint=" (0: none)")
         check_number("stats_window_size", self._stats_window_size, 1, whole=True)
+        if not isinstance(self.tensorboard_log, (str, pathlib.Path, type(None))):
+            raise ValueError(f"`tensorboard_log` must be a folder's path or None, not {self.tensorboard_log!r}.")
         if not callable(self.learning_rate):
             check_number("learning_rate", self.learning_rate, 0, open_ends="high")  # rl-zoo3 evaluates with 0
         if self.seed is not None:
