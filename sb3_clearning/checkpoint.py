@@ -98,6 +98,8 @@ class ResumableCheckpoint(BaseCallback):
         :param name: The name of a folder within this one
         :return: The same callback for that folder
         """
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            raise ValueError(f"`name` must be the name of a folder, not {name!r}.")
         return type(self)(self.folder / name, self.every, self.keep, self.verbose)
 
     # -- the callback --------------------------------------------------------------------------------------------------

@@ -226,7 +226,9 @@ def check_run(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str,
     shape = (model.n_envs, *action_shape)
     if replay is not None and (replay.shape[1:] != shape or replay.dtype.kind != "f" or not np.isfinite(replay).all()):
         raise UnreadableFileError("The checkpoint's actions since the last reset are not of this action space.")
-    known = {f"{name}/{key}": (model.n_envs, *(space.shape or ())) for name in _OBS for key, space in observation_space.items()}
+    known = {
+        f"{name}/{key}": (model.n_envs, *(space.shape or ())) for name in _OBS for key, space in observation_space.items()
+    }
     found = {name: array.shape for name, array in arrays.items() if name.startswith(tuple(f"{kind}/" for kind in _OBS))}
     wholly = all(sum(name.startswith(f"{kind}/") for name in found) in (0, len(observation_space.spaces)) for kind in _OBS)
     if not wholly or any(known.get(name) != shape for name, shape in found.items()):

@@ -7,7 +7,9 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from sb3_clearning.checks import check_number
 from sb3_clearning.distances import DistanceTracker, goal_distance
+from sb3_clearning.goal_spaces import check_goal_space
 
 #: Evaluation episodes are reset with this seed and the following ones. Training takes small seeds.
 EVALUATION_SEED = 1_000_000
@@ -39,7 +41,12 @@ def evaluate_goals(
     :param n_envs: Number of environments
     :return: The success rate at the episode's end and the means of initial, final, minimum, average distance and change
     """
+    check_number("n_episodes", n_episodes, 1, whole=True)
+    check_number("n_envs", n_envs, 1, whole=True)
+    if not callable(make_env):
+        raise ValueError(f"`make_env` must be a function that makes an environment, not {make_env!r}.")
     envs = [make_env() for _ in range(min(n_envs, n_episodes))]
+    check_goal_space(envs[0].observation_space)
     distances, successes = DistanceTracker(1, window=n_episodes), []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
     waiting = list(range(seed, seed + n_episodes))
