@@ -255,7 +255,7 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
                     "missing. `desired_goal` is the goal to reach."
                 )
             for key in self.observation_space.spaces:
-                if not np.isfinite(observation[key]).all():  # type: ignore[call-overload]
+                if not np.isfinite(observation[key]).all():
                     raise ValueError(f"The observation has NaN or inf in its key `{key}`.")
         return super().predict(observation, state, episode_start, deterministic)
 

@@ -31,7 +31,7 @@ GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 
 
 def _check_threshold(threshold: Any) -> None:
-    if not isinstance(threshold, Real) or not threshold >= 0:
+    if not isinstance(threshold, Real) or not float(threshold) >= 0:
         raise ValueError(f"distance_threshold must not be negative, got {threshold!r}")
 
 

@@ -51,5 +51,5 @@ def load(folder: Path, algorithm: type[Model], env: gym.Env) -> Model | None:
     model = algorithm.load(io.BytesIO(arrays["model"].tobytes()), env=env)
     with gzip.open(io.BytesIO(arrays["buffer"].tobytes())) as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
-        model.load_replay_buffer(io.BufferedReader(file))  # type: ignore[arg-type]  # SB3 asks for this very class
+        model.load_replay_buffer(io.BufferedReader(file))  # SB3 asks for this very class
     return model
