@@ -118,7 +118,7 @@ def of_baseline(method: str, *arguments: Any, **named: Any) -> Callable[[], Any]
 def estimator(kind: str) -> Any:
     """:return: An estimator of each kind that has learned from a little data"""
     if kind not in FITTED:
-        data = {"observations": np.linspace(0, 1, 60).reshape(20, 3), "actions": np.zeros((20, 2))}
+        data: dict[str, np.ndarray] = {"observations": np.linspace(0, 1, 60).reshape(20, 3), "actions": np.zeros((20, 2))}
         data.update(terminations=np.zeros(20), truncations=np.zeros(20))
         if kind == "PolicyFuture":
             FITTED[kind] = PolicyFuture(small_model(PointEnv(), learning_starts=100).learn(12))
@@ -363,7 +363,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), goal_sampler="far"), "Unknown goal_sampler 'far'"),
     ("GoalFromObservation", lambda: GoalFromObservation(None), "Expected env to be a `gymnasium.Env`"),  # type: ignore[arg-type]
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("FrozenLake-v1")), "needs a Box observation space, got Discrete"),
-    ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop="all"), "crop must be a sequence of indices"),
+    ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop="all"), "crop must be a sequence of indices"),  # type: ignore[arg-type]
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), distance_threshold="near"), "distance_threshold must not be negative, got 'near'"),  # type: ignore[arg-type]
     ("GoalFromObservation.reset", lambda: wrapped().reset(options={"goal": np.zeros(9)}), r"has the shape \(9,\), expected \(3,\)"),
     ("GoalFromObservation.reset", lambda: wrapped().reset(seed="one"), "seed"),  # type: ignore[arg-type]

@@ -53,11 +53,12 @@ def test_a_run_that_fails_again_and_again_has_the_same_rows(
 
 
 def _final_model(run: Run, folder: Path) -> OffPolicyAlgorithm:
-    algorithm, checkpoints = find_algorithm(run.algorithm, ""), folder / checkpoint.CHECKPOINTS
+    algorithm: Any = find_algorithm(run.algorithm, "")
+    checkpoints = folder / checkpoint.CHECKPOINTS
     if issubclass(algorithm, GoalAlgorithm):
         return algorithm.resume(checkpoints, make_env(run))
     model = sb3_checkpoint.load(checkpoints, algorithm, make_env(run))
-    assert model is not None
+    assert isinstance(model, OffPolicyAlgorithm)
     return model
 
 

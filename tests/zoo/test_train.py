@@ -170,9 +170,8 @@ def test_every_configuration_runs(run: Run, tmp_path: Path, name: str, algorithm
     entry = entry.get(env_id, entry["default"])
     task = ["rl_zoo3.train", "--algo", algorithm, "--env", env_id, "-conf", CONFIGURATIONS / name, "-n", 305, "-f", "logs"]
     run(*task, "--eval-freq", -1, "-params", *TINY, cwd=tmp_path)
-    model = {"clearning": CLearning, "goal_td3": GoalTD3}[algorithm].load(
-        tmp_path / f"logs/{algorithm}/{env_id}_1/{env_id}.zip"
-    )
+    saved = tmp_path / f"logs/{algorithm}/{env_id}_1/{env_id}.zip"
+    model = CLearning.load(saved) if algorithm == "clearning" else GoalTD3.load(saved)
     assert model.num_timesteps == 305
     assert model.gamma == entry.get("gamma", 0.99)
     if "search" in entry:
