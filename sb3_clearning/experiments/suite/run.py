@@ -158,7 +158,7 @@ class Evaluations(BaseCallback):
     def evaluate(self) -> None:
         """Write the rows that are due."""
         for step in self.due(self.model.num_timesteps):
-            training = time.perf_counter() - self._since
+            training, steps = time.perf_counter() - self._since, self.model.num_timesteps - self._from_step
             content, arrays = take_random_states(self.model.action_space)
             measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes)
             set_random_states(self.model.action_space, content, arrays)
@@ -171,7 +171,8 @@ class Evaluations(BaseCallback):
                     "step": step,
                     **{name: round(value, 5) for name, value in measured.items()},
                     "seconds": round(before + time.perf_counter() - self._since, 1),
-                    "steps_per_second": round((self.model.num_timesteps - self._from_step) / training, 1),
+                    # Unknown if the process that trained was killed between the checkpoint and the row.
+                    "steps_per_second": round(steps / training, 1) if steps else "",
                     "arguments": json.dumps(self.run.arguments, sort_keys=True),
                     "versions": versions(),
                     "commit": commit(),
