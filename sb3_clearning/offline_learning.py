@@ -9,6 +9,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.faults import clear_faults
+from sb3_clearning.model_state import check_finite_weights
 
 SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
 
@@ -74,5 +75,6 @@ class OfflineLearning(TD3):
                     break
                 if self.num_timesteps % log_interval == 0:
                     self.dump_logs()
+            check_finite_weights(self)  # type: ignore[arg-type]  # no action has shown it, and perhaps no log
             running.on_training_end()
             return self

@@ -231,6 +231,13 @@ def test_an_infinite_value_does_not_hide_behind_the_clip_of_a_normalization(when
     assert all(np.isfinite(values).all() for values in model.replay_buffer.observations.values())
 
 
+def test_offline_learning_that_diverged_is_no_success() -> None:
+    model = small_model(PointEnv(), learning_starts=1000).learn(60)
+    model.lr_schedule = lambda _: 1e30
+    with pytest.raises(ValueError, match=r"The weights .* are not finite: training has diverged"):
+        model.learn_offline(30)
+
+
 def test_an_actor_that_diverged_stops_training() -> None:
     model = small_model(PointEnv()).learn(20)
     for parameter in model.actor.parameters():
