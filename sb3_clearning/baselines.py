@@ -23,10 +23,9 @@ RELABELLING: dict[str, dict[str, float]] = {
 
 class GoalTD3(GoalAlgorithm):
     r"""
-    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode over, where the goal is the
-    next state. With
-    next and random goals this is Eq. "q-learning-loss" of the paper, with the squared error in the place of the cross entropy
-    unless ``q_loss`` says otherwise.
+    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode over, where the goal is the next
+    state. With next and random goals this is Eq. "q-learning-loss" of the paper, with the squared error in the place of the
+    cross entropy unless ``q_loss`` says otherwise.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)

@@ -13,10 +13,9 @@ from sb3_clearning.checks import check_number
 from sb3_clearning.episode_ring import EpisodeRing
 from sb3_clearning.offline import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
 
-#: Where a transition's goal comes from, in the order in which the kinds stand in a batch:
-#: its own commanded goal, its next state, the last state of its episode, a later state of its episode, the next state of
-#: another
-#: transition (a draw from the marginal p(s_{t+})), or the commanded goal of another transition.
+#: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next state,
+#: the last state of its episode, a later state of its episode, the next state of another transition (a draw from the marginal
+#: p(s_{t+})), or the commanded goal of another transition.
 GOAL_KINDS = ("original", "next", "final", "future", "random", "commanded")
 
 
@@ -158,9 +157,8 @@ def _partners(start: int, stop: int, batch_size: int) -> np.ndarray:
 
 class GoalReplayBuffer(EpisodeRing):
     """
-    Replay buffer for goal-conditioned learning without rewards. Every stored transition can be sampled at once, no
-    finished episode
-    is needed, and a batch costs the same at any size of the buffer.
+    Replay buffer for goal-conditioned learning without rewards. Every stored transition can be sampled at once, no finished
+    episode is needed, and a batch costs the same at any size of the buffer.
 
     :param buffer_size: Number of transitions, over all environments
     :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys
@@ -182,18 +180,15 @@ class GoalReplayBuffer(EpisodeRing):
         """
         Add the transitions of an offline dataset. See :func:`sb3_clearning.offline.transitions_from_arrays`.
 
-        :param observations: A dict of arrays ``(n, …)`` as the environment gives them (``achieved_goal`` and
-            ``desired_goal`` may be
-            missing), or one array for the key ``observation``
+        :param observations: A dict of arrays ``(n, …)`` as the environment gives them (``achieved_goal`` and ``desired_goal``
+            may be missing), or one array for the key ``observation``
         :param actions: ``(n, action_dim)``, in the range of the action space
         :param terminations: ``(n,)``, whether the environment terminated after the transition
         :param truncations: ``(n,)``, whether the episode was cut off after the transition
-        :param next_observations: Like ``observations``. If None, the next state is the following row, and the last
-            transition of
-            every episode, whose next state is unknown, is left out
-        :param crop: The achieved goal as a function of the observation if the data has none: indices, a slice, a function
-            of an
-            array, or None for the whole observation
+        :param next_observations: Like ``observations``. If None, the next state is the following row, and the last transition
+            of every episode, whose next state is unknown, is left out
+        :param crop: The achieved goal as a function of the observation if the data has none: indices, a slice, a function of
+            an array, or None for the whole observation
         :return: The number of transitions that were added
         """
         return add_transitions(
@@ -235,8 +230,7 @@ class GoalReplayBuffer(EpisodeRing):
         Sample transitions uniformly, and a goal for each.
 
         Random and commanded goals are those of another transition of the same batch. As the batch's transitions are
-        independent draws,
-        so is such a goal of the transition that it is given to, and it costs no further gather.
+        independent draws, so is such a goal of the transition that it is given to, and it costs no further gather.
 
         :param batch_size: Number of transitions in a batch
         :param relabel: For each kind of goal (``GOAL_KINDS``) its share of the batch; the shares add up to 1

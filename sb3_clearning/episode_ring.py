@@ -19,9 +19,8 @@ class EpisodeRing(DictReplayBuffer):
     """
     The storage of :class:`GoalReplayBuffer`.
 
-    The next state of a transition is the following row of the ring, and only where an episode was cut (or has not gone on
-    yet) it is
-    kept aside. All float keys and the action share one row of one matrix, so that a batch is one gather whatever the
+    The next state of a transition is the following row of the ring, and only where an episode was cut (or has not gone on yet)
+    it is kept aside. All float keys and the action share one row of one matrix, so that a batch is one gather whatever the
     number of keys.
 
     :param buffer_size: Number of transitions, over all environments

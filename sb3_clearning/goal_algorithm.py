@@ -39,8 +39,7 @@ SAMPLE_AHEAD = 8192
 class GoalAlgorithm(OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
-    logs and
-    training on offline data. Subclasses say how the goals are relabelled and what an update is.
+    logs and training on offline data. Subclasses say how the goals are relabelled and what an update is.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)

@@ -82,9 +82,8 @@ def plot_curve(curve: Curve, path: Path) -> None:
 
 def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
     """
-    Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal
-    plane through
-    the hand, and the difference that the action makes.
+    Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal plane
+    through the hand, and the difference that the action makes.
 
     :param model: A trained model
     :param path: The picture to write
