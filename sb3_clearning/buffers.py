@@ -13,9 +13,9 @@ from sb3_clearning.checks import check_number
 from sb3_clearning.episode_ring import EpisodeRing
 from sb3_clearning.offline import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
 
-#: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next state,
-#: the last state of its episode, a later state of its episode, the next state of another transition (a draw from the marginal
-#: p(s_{t+})), or the commanded goal of another transition.
+#: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
+#: state, the last state of its episode, a later state of its episode, the next state of another transition (a draw from the
+#: marginal p(s_{t+})), or the commanded goal of another transition.
 GOAL_KINDS = ("original", "next", "final", "future", "random", "commanded")
 
 

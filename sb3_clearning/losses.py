@@ -65,7 +65,8 @@ def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
 def td_loss(next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float) -> th.Tensor:
     r"""
     Temporal-difference C-learning, Eq. "objective-3" (and "objective4" where the next action depends on the goal), negated:
-    :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g) + \log C(F=0 \mid s, a, g)]`.
+    :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g)
+    + \log C(F=0 \mid s, a, g)]`.
 
     :param next_logits: Logits for goals that are the next state
     :param random_logits: Logits for goals from the marginal
