@@ -5,6 +5,7 @@ from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
 from sb3_clearning.checkpoint import ResumableCheckpoint
 from sb3_clearning.clearning import CLearning
 from sb3_clearning.density import FutureStateEstimator
+from sb3_clearning.evaluation import evaluate_goals
 from sb3_clearning.faults import StepTimeout
 from sb3_clearning.future.dynamics import OneStepModel
 from sb3_clearning.future.hindsight_q import HindsightQEstimator
@@ -30,4 +31,5 @@ __all__ = [
     "StepTimeout",
     "TablePolicy",
     "__version__",
+    "evaluate_goals",
 ]

@@ -30,6 +30,7 @@ from sb3_clearning import (
     ResumableCheckpoint,
     StepTimeout,
     TablePolicy,
+    evaluate_goals,
     losses,
 )
 from sb3_clearning.envs import GoalFromObservation, NoisyGoal
@@ -210,6 +211,11 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("OneStepModel", lambda: OneStepModel(horizon=0), "`horizon` and `n_rollouts` must be at least 1"),
     ("TablePolicy", lambda: TablePolicy(np.ones((2, 2)), len), "rows of probabilities that add up to 1"),  # type: ignore[arg-type]
     ("PolicyFuture", future_of_an_untrained_model, "replay buffer is empty, so there are no visited goals.*pass `candidates`"),
+    # -- evaluation
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), "FetchReach-v4"), "`env` must be a Gymnasium env.*, not str"),  # type: ignore[arg-type]
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), gym.make("Pendulum-v1")), "needs a goal environment"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_episodes=0), "`n_episodes` must be .* not 0"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_envs=1.5), r"`n_envs` must be .* not 1\.5"),  # type: ignore[arg-type]
     # -- checkpoints and timeouts
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(""), "`folder` must be a path, not ''"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(None), "`folder` must be a path, not None"),  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.experiments.evaluation import evaluate_goals
+from sb3_clearning.evaluation import evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, Run, find_algorithm
