@@ -20,6 +20,7 @@ from sb3_clearning.run_lock import run_lock
 from sb3_clearning.run_state import (
     begin_episodes,
     can_go_on_within_episodes,
+    check_run,
     find_environments,
     set_counters,
     set_generators,
@@ -97,6 +98,8 @@ class ResumableCheckpoint(BaseCallback):
         :param name: The name of a folder within this one
         :return: The same callback for that folder
         """
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            raise ValueError(f"`name` must be the name of a folder, not {name!r}.")
         return type(self)(self.folder / name, self.every, self.keep, self.verbose)
 
     # -- the callback --------------------------------------------------------------------------------------------------
@@ -250,6 +253,8 @@ def resume_model(
                 f"{where} is of {content['n_envs']} environments, not of {model.n_envs}: pass as many, or use `load`."
             )
         head = {name.removeprefix("buffer/"): array for name, array in arrays.items() if name.startswith("buffer/")}
+        check_run(model, content, arrays)
+        _check_numbers(content, where)
         restore_ring(model.replay_buffer, content["buffer"], head, checkpoint.buffer)
         set_counters(model, content)
         set_logs(model, content, arrays)
@@ -263,6 +268,13 @@ def resume_model(
     model._resumed = ResumedRun(checkpoint, files)
     model._last_checkpoint = checkpoint.path.resolve()
     return model
+
+
+def _check_numbers(content: dict[str, Any], where: str) -> None:
+    """Raise an error unless the callback can count on from here."""
+    counts = [content["number"], content["key"], 0 if content["regular_at"] is None else content["regular_at"]]
+    if not all(isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**62 for count in counts):
+        raise UnreadableFileError(f"{where} has not the number, the key and the step of a checkpoint: {str(counts)[:200]}.")
 
 
 def before_going_on(model: "GoalAlgorithm", total: int) -> tuple[int, bool]:

@@ -4,6 +4,26 @@ from numbers import Integral, Real
 from typing import Any
 
 import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+
+
+def is_number(value: Any, whole: bool = False) -> bool:
+    """
+    :param value: Any value
+    :param whole: Whether it must be an integer
+    :return: Whether it is a number, which a bool is not
+    """
+    return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+
+
+def check_steps(name: str, value: Any) -> None:
+    """
+    Raise an error unless a value is a number of steps. A float may be whole: people write ``learn(1e6)``.
+
+    :param name: The argument's name
+    :param value: Its value
+    """
+    check_number(name, int(value) if isinstance(value, float) and value.is_integer() else value, 0, whole=True)
 
 
 def check_number(
@@ -21,7 +41,7 @@ def check_number(
     :param hint: What else to say
     """
     kind = Integral if whole else Real
-    right = isinstance(value, kind) and not isinstance(value, bool)
+    right = is_number(value, whole)
     right = right and (low < value if open_ends in ("low", "both") else low <= value)
     right = right and (value < high if open_ends in ("high", "both") else value <= high)
     if not right:
@@ -30,6 +50,16 @@ def check_number(
         limits = lower + (upper if high != float("inf") or open_ends in ("high", "both") else "")
         article = "a whole number of " if whole and not isinstance(value, kind) else ""
         raise ValueError(f"`{name}` must be {article}{limits}{hint}, not {value!r}.")
+
+
+def check_callback(callback: Any) -> None:
+    """
+    :param callback: What was given to ``learn``; if it is no callback, that is an error before the first step
+    """
+    each = callback if isinstance(callback, list) else [callback]
+    for one in each:
+        if one is not None and not callable(one) and not isinstance(one, BaseCallback):
+            raise ValueError(f"`callback` must be a BaseCallback, a function, or a list of callbacks, not {one!r}.")
 
 
 def check_logits(**logits: Any) -> None:

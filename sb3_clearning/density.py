@@ -9,6 +9,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 
+from sb3_clearning.checks import check_number
 from sb3_clearning.future.encoding import Encoder, Values, space_of
 from sb3_clearning.future.experience import Experience, experience_from
 from sb3_clearning.future.next_actions import ActionPool, check_policy, following_actions, policy_actions
@@ -98,10 +99,8 @@ class FutureStateEstimator(FuturePredictor):
         device: th.device | str = "cpu",
         **settings: Any,
     ):
-        if n_classifiers < 1:
-            raise ValueError(f"`n_classifiers` must be at least 1, not {n_classifiers}.")
-        if policy_samples < 1:
-            raise ValueError(f"`policy_samples` must be at least 1, not {policy_samples}.")
+        check_number("n_classifiers", n_classifiers, 1, whole=True)
+        check_number("policy_samples", policy_samples, 1, whole=True)
         self.gamma, self.crop, self.n_classifiers, self.normalize = gamma, crop, n_classifiers, normalize
         self.policy_samples, self.seed, self.device = policy_samples, seed, th.device(device)
         unknown = set(settings) - set(TrainingSettings.__dataclass_fields__) | ({"method", "steps"} & set(settings))

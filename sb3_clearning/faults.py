@@ -130,6 +130,10 @@ class StepTimeout(VecEnvWrapper):
     """
 
     def __init__(self, venv: VecEnv, seconds: float):
+        if not isinstance(venv, VecEnv):
+            raise ValueError(
+                f"StepTimeout needs vectorized environments, such as SubprocVecEnv([make_env] * 2), not {venv!r}."
+            )
         super().__init__(venv)
         if not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
             raise ValueError(f"`seconds` must be a number above 0, not {seconds!r}.")

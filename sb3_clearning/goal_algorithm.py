@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -16,7 +17,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
 from sb3_clearning.checkpoint import ResumedRun, after_going_on, before_going_on
-from sb3_clearning.checks import check_number
+from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.distances import DistanceTracker, goal_distance
 from sb3_clearning.faults import clear_faults
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
@@ -125,6 +126,8 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         check_number("noise_std", self.noise_std, 0, open_ends="high")
         check_number("pre_tanh_penalty", self.pre_tanh_penalty, 0, hint=" (0: none)")
         check_number("stats_window_size", self._stats_window_size, 1, whole=True)
+        if not isinstance(self.tensorboard_log, (str, pathlib.Path, type(None))):
+            raise ValueError(f"`tensorboard_log` must be a folder's path or None, not {self.tensorboard_log!r}.")
         if not callable(self.learning_rate):
             check_number("learning_rate", self.learning_rate, 0, open_ends="high")  # rl-zoo3 evaluates with 0
         if self.seed is not None:
@@ -224,7 +227,36 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
 
     def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
         """:return: The policy's actions for exploration, within [-1, 1] and without noise"""
-        return self.policy.scale_action(self.predict(obs, deterministic=False)[0])
+        return self.policy.scale_action(self.policy.predict(obs, deterministic=False)[0])
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """
+        The policy's action for an observation, which names the goal.
+
+        :param observation: The observation, of one environment or of several
+        :param state: Not read: the policy has no memory
+        :param episode_start: Not read
+        :param deterministic: Whether to leave out the randomness of a stochastic actor
+        :return: The action, and None
+        """
+        assert isinstance(self.observation_space, spaces.Dict)
+        if not isinstance(observation, tuple):  # for Gymnasium's pair of `reset` SB3 has an error of its own
+            missing = set(self.observation_space.spaces) - (set(observation) if isinstance(observation, dict) else set())
+            if missing:
+                raise ValueError(
+                    f"An observation is a dict with the keys {list(self.observation_space.spaces)}; {sorted(missing)} are "
+                    "missing. `desired_goal` is the goal to reach."
+                )
+            for key in self.observation_space.spaces:
+                if not np.isfinite(observation[key]).all():
+                    raise ValueError(f"The observation has NaN or inf in its key `{key}`.")
+        return super().predict(observation, state, episode_start, deterministic)
 
     @staticmethod
     def _check_finite(obs: dict[str, np.ndarray]) -> None:
@@ -306,6 +338,8 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         :param gradient_steps: Number of updates
         :param batch_size: Size of each batch
         """
+        check_number("gradient_steps", gradient_steps, 0, whole=True)
+        check_number("batch_size", batch_size, 2, whole=True)
         self._prepare_training()
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         ahead = max(SAMPLE_AHEAD // batch_size, 1)
@@ -383,6 +417,10 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
+        check_steps("total_timesteps", total_timesteps)
+        check_callback(callback)
+        if log_interval is not None:
+            check_number("log_interval", log_interval, 0, whole=True, hint=" (0 or None: no logs)")
         self._offline = False
         with clear_faults(self):
             return super().learn(

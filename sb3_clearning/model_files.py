@@ -2,6 +2,7 @@
 
 import io
 import pathlib
+import pickle
 from typing import Any, TypeVar
 
 import torch as th
@@ -83,7 +84,13 @@ class ModelFiles(TD3):
         :param path: Path to the pickled replay buffer. Like all pickles, it can run code: load only your own
         :param truncate_last_traj: Whether the episodes that went on when it was saved have ended since
         """
-        buffer = load_from_pkl(path, self.verbose)
+        try:
+            buffer = load_from_pkl(path, self.verbose)
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, ValueError) as error:
+            raise ValueError(
+                f"{path} is not a replay buffer that `save_replay_buffer` wrote ({type(error).__name__}: {error}). For a "
+                "file of `replay_buffer.save` use `model.replay_buffer.load(path)`."
+            ) from error
         if not isinstance(buffer, GoalReplayBuffer):
             raise ValueError(
                 f"{path} holds a {type(buffer).__name__}, not a GoalReplayBuffer: it was saved by another algorithm."

@@ -180,6 +180,8 @@ def load_minari_dataset(dataset: Any) -> Any:
     :return: The dataset
     """
     if not isinstance(dataset, str):
+        if not hasattr(dataset, "iterate_episodes"):
+            raise ValueError(f"A {type(dataset).__name__} is no Minari dataset: pass one, or its name.")
         return dataset
     try:
         import minari

@@ -7,6 +7,7 @@ from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 
 from sb3_clearning.buffers import GoalReplayBuffer
+from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.faults import clear_faults
 
 SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
@@ -46,6 +47,9 @@ class OfflineLearning(TD3):
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
+        check_steps("gradient_steps", gradient_steps)
+        check_number("log_interval", log_interval, 1, whole=True)
+        check_callback(callback)
         if self.replay_buffer.size() == 0:
             raise ValueError(
                 "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.noise import (
     ActionNoise,
     NormalActionNoise,
@@ -30,6 +31,7 @@ from sb3_clearning.random_states import set_random_states, take_random_states
 if TYPE_CHECKING:
     from sb3_clearning.goal_algorithm import GoalAlgorithm
 
+_OBS = ("last_obs", "last_original_obs")
 _COUNTERS = ("num_timesteps", "_episode_num", "_n_updates", "_total_timesteps", "_call_started_at")
 
 #: What changes in a noise from step to step, for those that can go on in the middle of an episode.
@@ -204,13 +206,60 @@ def _take_logs(model: "GoalAlgorithm") -> dict[str, Any]:
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 
+def check_run(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """
+    Raise an error for a state that no run can have been in, before anything is changed.
+
+    :param model: A model with the same spaces and number of environments
+    :param content: What :func:`take_run` returned
+    :param arrays: Its arrays
+    """
+    online, seed, logs = content["online"], content["seed"], content["logs"]
+    if type(online) is not bool or not (_is_count(seed, 2**32) if online else seed is None):
+        raise UnreadableFileError(f"The checkpoint's environments had the seed {str(seed)[:50]}, which is none.")
+    if not isinstance(content["noise"], dict):
+        raise UnreadableFileError("The checkpoint has no states of the noises.")
+    action_shape, observation_space = model.action_space.shape, model.observation_space
+    assert action_shape is not None
+    assert isinstance(observation_space, spaces.Dict)
+    replay = arrays.get("replay")
+    shape = (model.n_envs, *action_shape)
+    if replay is not None and (replay.shape[1:] != shape or replay.dtype.kind != "f" or not np.isfinite(replay).all()):
+        raise UnreadableFileError("The checkpoint's actions since the last reset are not of this action space.")
+    known = {
+        f"{name}/{key}": (model.n_envs, *(space.shape or ())) for name in _OBS for key, space in observation_space.items()
+    }
+    found = {name: array.shape for name, array in arrays.items() if name.startswith(tuple(f"{kind}/" for kind in _OBS))}
+    wholly = all(sum(name.startswith(f"{kind}/") for name in found) in (0, len(observation_space.spaces)) for kind in _OBS)
+    if not wholly or any(known.get(name) != shape for name, shape in found.items()):
+        raise UnreadableFileError("The checkpoint's last observations are not of this observation space.")
+    right = all(
+        [
+            all(_are_numbers(episode.values()) and {"r", "l"} <= set(episode) for episode in logs["episodes"]),
+            _are_numbers(logs["successes"]),
+            all(_are_numbers(episode) and len(episode) == len(EpisodeDistances._fields) for episode in logs["distances"]),
+            all(_are_numbers([total]) and _is_count(count, 2**62) for total, count in logs["metrics"].values()),
+        ]
+    )
+    if not right:
+        raise UnreadableFileError("The checkpoint's logs are none.")
+
+
+def _is_count(value: Any, below: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _are_numbers(values: Any) -> bool:
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e300 for value in values)
+
+
 def set_counters(model: "GoalAlgorithm", content: dict[str, Any]) -> None:
     """
     :param model: A model
     :param content: What :func:`take_run` returned
     """
     counters = content["counters"]
-    if set(counters) != set(_COUNTERS) or not all(isinstance(value, int) and value >= 0 for value in counters.values()):
+    if set(counters) != set(_COUNTERS) or not all(_is_count(value, 2**62) for value in counters.values()):
         raise UnreadableFileError(f"The checkpoint's counters are {str(counters)[:200]}.")
     for name, value in counters.items():
         setattr(model, name, value)
@@ -250,7 +299,7 @@ def find_environments(model: "GoalAlgorithm", content: dict[str, Any], arrays: d
     normalize = model._vec_normalize_env
     expected = {
         name: {key.removeprefix(f"{name}/"): value.copy() for key, value in arrays.items() if key.startswith(f"{name}/")}
-        for name in ("last_obs", "last_original_obs")
+        for name in _OBS
     }
     if normalize is not None and not expected["last_obs"]:
         set_normalization(normalize, arrays)  # the reset goes into the statistics
@@ -291,10 +340,26 @@ def set_generators(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
     """
     for name, noise in _noises(model).items() if noises else ():
         states = content["noise"].get(name)
-        if not isinstance(states, list) or len(states) != len(_single(noise)):
+        lists = isinstance(states, list) and all(isinstance(numbers, dict) for numbers in states)
+        if not lists or len(states) != len(_single(noise)):
             raise UnreadableFileError(f"The checkpoint has not the state of the {name} noise of {model.n_envs} environments.")
         for i, (single, numbers) in enumerate(zip(_single(noise), states, strict=True)):
             for attribute in _NOISE_STATE.get(type(single), ()):
                 array = arrays.get(f"noise/{name}/{i}/{attribute}")
-                setattr(single, attribute, numbers[attribute] if array is None else array.copy())
+                value = numbers.get(attribute) if array is None else array.copy()
+                if not _fits_noise(single, attribute, value):
+                    raise UnreadableFileError(f"The checkpoint has not the state of a {type(single).__name__} ({name}).")
+                setattr(single, attribute, value)
     set_random_states(model.action_space, content["random"], arrays)
+
+
+def _fits_noise(noise: ActionNoise, attribute: str, value: Any) -> bool:
+    """:return: Whether a noise of this class and these arguments can have the value"""
+    if isinstance(noise, PinkActionNoise) and attribute == "_step":
+        return _is_count(value, noise._length + 1)
+    if isinstance(noise, PinkActionNoise):
+        shape: tuple[int, ...] = (noise._length, *noise._sigma.shape)
+        fits_none = value is None
+    else:
+        shape, fits_none = np.shape(getattr(noise, attribute)), False
+    return fits_none or bool(isinstance(value, np.ndarray) and value.shape == shape and np.isfinite(value).all())

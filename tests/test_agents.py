@@ -9,6 +9,7 @@ import pytest
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning import CLearning
 from sb3_clearning.experiments import agents
+from sb3_clearning.experiments.rows import write_rows
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.run import write_description
@@ -21,9 +22,10 @@ def finished_run(suite: Path, seed: int, success: float, final: float, steps: in
     run = Run(TASK, "clearning", seed, steps, "sb3_clearning:CLearning", ARGUMENTS, TASK, {"max_episode_steps": 7}, 20, 2, 1.0)
     folder = suite / "runs" / run.name
     write_description(run, folder)
-    model = CLearning("MultiInputPolicy", gym.make(TASK, max_episode_steps=7), seed=seed, **ARGUMENTS).learn(done)  # type: ignore[arg-type]
+    model = CLearning("MultiInputPolicy", gym.make(TASK, max_episode_steps=7), seed=seed, **ARGUMENTS)  # type: ignore[arg-type]
+    model.learn(done, callback=checkpoint.resumable(run, folder))
     row = {"step": done, "success": success, "final": final, "commit": "abc", "versions": "torch=2"}
-    checkpoint.save(folder, model, [row])
+    write_rows(folder / checkpoint.ROWS, [row], list(row))
     return model
 
 

@@ -282,7 +282,7 @@ def test_a_file_that_is_no_pickle_leaves_the_buffer_untouched(tmp_path: pathlib.
     model.save_replay_buffer(tmp_path / "buffer.pkl")
     cut = (tmp_path / "buffer.pkl").read_bytes()[:-100]
     (tmp_path / "buffer.pkl").write_bytes(cut)
-    with pytest.raises((pickle.UnpicklingError, EOFError)):
+    with pytest.raises(ValueError, match="is not a replay buffer that `save_replay_buffer` wrote"):
         model.load_replay_buffer(tmp_path / "buffer.pkl")
     assert model.replay_buffer is buffer
 

@@ -36,7 +36,7 @@ class State(NamedTuple):
     t: int
 
     def later(self, steps: int = 1) -> "State":
-        return self._replace(t=self.t + steps)
+        return State(self.env, self.episode, self.t + steps)
 
 
 class Goal(NamedTuple):
@@ -73,7 +73,7 @@ def encode(space: spaces.Dict, states: list[State]) -> dict[str, np.ndarray]:
 
 
 def numbers(tensor: th.Tensor) -> list[tuple[int, ...]]:
-    return [tuple(int(x) for x in row) for row in tensor.reshape(len(tensor), -1).tolist()]
+    return list(map(tuple, tensor.reshape(len(tensor), -1).long().tolist()))
 
 
 def states_of(observations: dict[str, th.Tensor]) -> list[State]:
@@ -150,24 +150,23 @@ class Trajectories:
         states, next_states = states_of(batch.observations), states_of(batch.next_observations)
         goals = [Goal(*row) for row in numbers(batch.observations["desired_goal"])]
         assert numbers(batch.next_observations["desired_goal"]) == goals
-        np.testing.assert_allclose(batch.actions, np.array(states) / 100, atol=1e-6)
+        assert np.abs(batch.actions.numpy() - np.array(states) / 100).max() < 1e-5
+        kinds = [kind for i in range(len(states)) for kind, part in batch.kinds.items() if part.start <= i < part.stop]
+        assert len(kinds) == len(states)
         for i, (state, next_state, done) in enumerate(zip(states, next_states, batch.dones.tolist(), strict=True)):
             trajectory = stored[state]
             assert next_state == state.later()
             assert done == (trajectory in self.terminated and next_state == self.final[trajectory])
-            (kind,) = (kind for kind, part in batch.kinds.items() if part.start <= i < part.stop)
+            kind = kinds[i]
             if kind == "future":
                 assert goals[i] == achieved(State(state.env, state.episode, goals[i].t))
                 assert state.t < goals[i].t <= self.final[trajectory].t
             elif kind in ("random", "commanded"):
                 assert goals[i] in (all_reached if kind == "random" else all_commanded)
+            elif kind == "original":
+                assert goals[i] == commanded(state)
             else:
-                expected = {
-                    "original": commanded(state),
-                    "next": achieved(next_state),
-                    "final": achieved(self.final[trajectory]),
-                }
-                assert goals[i] == expected[kind]
+                assert goals[i] == achieved({"next": next_state, "final": self.final[trajectory]}[kind])
 
     def sample(self, batch_size: int, kind: str, n_batches: int = 1, **kwargs: Any) -> list[GoalBatch]:
         return self.buffer.sample_goals(batch_size, {kind: 1.0}, n_batches=n_batches, **kwargs)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -27,6 +28,11 @@ Noise = Callable[[np.ndarray, np.random.Generator], np.ndarray] | float | np.nda
 GoalObs = dict[str, np.ndarray]
 
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
+
+
+def _check_threshold(threshold: Any) -> None:
+    if not isinstance(threshold, Real) or not float(threshold) >= 0:
+        raise ValueError(f"distance_threshold must not be negative, got {threshold!r}")
 
 
 class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
@@ -93,8 +99,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
             distance_threshold=distance_threshold,
         )
         gym.Wrapper.__init__(self, env)
-        if not distance_threshold >= 0:
-            raise ValueError(f"distance_threshold must not be negative, got {distance_threshold}")
+        _check_threshold(distance_threshold)
         if n_random_actions < 1:
             raise ValueError(f"n_random_actions must be at least 1, got {n_random_actions}")
         self.distance_threshold = float(distance_threshold)
@@ -332,8 +337,8 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
     ) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, noise=noise, space=space, distance_threshold=distance_threshold)
         gym.Wrapper.__init__(self, env)
-        if distance_threshold is not None and not distance_threshold >= 0:
-            raise ValueError(f"distance_threshold must not be negative, got {distance_threshold}")
+        if distance_threshold is not None:
+            _check_threshold(distance_threshold)
         self.distance_threshold = distance_threshold
         env_spaces = self._check_goal_env(env.observation_space)
         self._goal_space = goal_space = env_spaces["desired_goal"]
@@ -367,7 +372,10 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     @staticmethod
     def _check_scale(noise: Any, goal_shape: tuple[int, ...]) -> np.ndarray:
-        scale = np.asarray(noise, dtype=np.float64)
+        try:
+            scale = np.asarray(noise, dtype=np.float64)
+        except (TypeError, ValueError):
+            scale = np.array(np.nan)
         if not (np.isfinite(scale).all() and (scale >= 0).all()):
             raise ValueError(f"noise must be a finite scale that is not negative, or a function, got {noise!r}")
         try:

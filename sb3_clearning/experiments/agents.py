@@ -56,11 +56,10 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     :param agents: The folder of all agents
     :return: The agent's folder
     """
-    run, newest = read_description(run_folder), checkpoint.newest(run_folder)
+    run = read_description(run_folder)
     assert run is not None
-    assert newest is not None
     row = checkpoint.rows_of(run_folder)[-1]
-    model = CLearning.load(newest / "model.zip", device="cpu")
+    model = checkpoint.final_model(run, run_folder)
     # Two thirds of the file, and of no use to who acts. Who goes on training starts with new moments.
     for optimizer in (model.actor.optimizer, model.critic.optimizer):
         optimizer.state.clear()

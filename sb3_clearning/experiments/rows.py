@@ -38,6 +38,8 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], fields: Sequence[s
         writer = csv.DictWriter(file, fields)
         writer.writeheader()
         writer.writerows(rows)
+        file.flush()
+        os.fsync(file.fileno())  # after a power cut, too, the name stands on a whole table
     half.replace(path)
 
 

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn import functional as F
 
+from sb3_clearning.checks import check_number
 from sb3_clearning.density import achieved_goals, widest
 from sb3_clearning.future.encoding import Encoder, Values, space_of
 from sb3_clearning.future.experience import experience_from, n_rows
@@ -52,10 +53,10 @@ class OneStepModel(FuturePredictor):
         batch_size: int = 256,
         seed: int | None = None,
     ):
-        if not 0 <= gamma < 1:
-            raise ValueError(f"`gamma` must be at least 0 and below 1, not {gamma!r}.")
-        if min(horizon, n_rollouts) < 1:
-            raise ValueError("`horizon` and `n_rollouts` must be at least 1.")
+        check_number("gamma", gamma, 0, 1, open_ends="high")
+        check_number("horizon", horizon, 1, whole=True)
+        check_number("n_rollouts", n_rollouts, 1, whole=True)
+        check_number("batch_size", batch_size, 1, whole=True)
         self.gamma, self.crop, self.horizon, self.n_rollouts, self.noise = gamma, crop, horizon, n_rollouts, noise
         self.hidden, self.learning_rate, self.batch_size, self.seed = hidden, learning_rate, batch_size, seed
         self._network: nn.Module | None = None
@@ -70,6 +71,7 @@ class OneStepModel(FuturePredictor):
         :param deterministic: Whether an SB3 model acts without its randomness
         :return: Itself
         """
+        check_number("steps", steps, 1, whole=True)
         experience = experience_from(dataset)
         if isinstance(dataset, Mapping):
             experience = replace(experience, action_space=widest(experience.action_space, policy))

@@ -32,6 +32,10 @@ class PolicyFuture(FuturePredictor):
     """
 
     def __init__(self, model: "CLearning"):
+        from sb3_clearning.clearning import CLearning
+
+        if not isinstance(model, CLearning):
+            raise ValueError(f"PolicyFuture needs a CLearning, whose critic is a classifier, not {model!r}.")
         self._model = model
         space = model.observation_space
         assert isinstance(space, spaces.Dict)

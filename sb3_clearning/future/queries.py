@@ -208,6 +208,8 @@ class FuturePredictor(ABC):
     ) -> Estimate:
         if values.shape != (len(goals),):
             raise ValueError(f"The {name} must give one value for each of the {len(goals)} candidates, not {values.shape}.")
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+            raise ValueError(f"The {name} gave values that are no finite numbers for some of the candidates.")
         weights, single = self._weights(observations, actions, goals)
         numbers = values.astype(np.float64)
         mean = weights @ numbers

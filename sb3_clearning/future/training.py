@@ -13,6 +13,7 @@ import numpy as np
 import torch as th
 from torch import nn
 
+from sb3_clearning.checks import is_number
 from sb3_clearning.future.encoding import Encoder
 from sb3_clearning.future.geometric import future_rows
 from sb3_clearning.future.next_actions import ActionPool
@@ -60,13 +61,17 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name, good, text in (
             ("method", self.method in METHODS, f"one of {METHODS}"),
-            ("gamma", 0 <= self.gamma < 1, "at least 0 and below 1"),
-            ("steps", self.steps >= 1, "at least 1"),
-            ("batch_size", self.batch_size >= 1, "at least 1"),
-            ("lambda_", 0 <= self.lambda_ <= 1, "within [0, 1]"),
-            ("w_clip", self.w_clip is None or self.w_clip > 0, "above 0 (None: 1 / (1 - gamma); inf: no limit)"),
-            ("tau", 0 < self.tau <= 1, "above 0 and at most 1"),
-            ("n_random", self.n_random >= 1, "at least 1"),
+            ("gamma", is_number(self.gamma) and 0 <= self.gamma < 1, "at least 0 and below 1"),
+            ("steps", is_number(self.steps, whole=True) and self.steps >= 1, "at least 1"),
+            ("batch_size", is_number(self.batch_size, whole=True) and self.batch_size >= 1, "at least 1"),
+            ("lambda_", is_number(self.lambda_) and 0 <= self.lambda_ <= 1, "within [0, 1]"),
+            (
+                "w_clip",
+                self.w_clip is None or (is_number(self.w_clip) and self.w_clip > 0),
+                "above 0 (None: 1 / (1 - gamma); inf: no limit)",
+            ),
+            ("tau", is_number(self.tau) and 0 < self.tau <= 1, "above 0 and at most 1"),
+            ("n_random", is_number(self.n_random, whole=True) and self.n_random >= 1, "at least 1"),
         ):
             if not good:
                 raise ValueError(f"`{name}` must be {text}, not {getattr(self, name)!r}.")

@@ -1,49 +1,71 @@
 """Runs, and what interruptions do to them: nothing."""
 
+import contextlib
 import os
+import random
+import shutil
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from sb3_clearning.experiments.suite import checkpoint
+from sb3_clearning.array_file import UnreadableFileError
+from sb3_clearning.distances import EpisodeDistances
+from sb3_clearning.experiments.rows import write_rows
+from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main
-from sb3_clearning.experiments.suite.config import ConfigError, find_algorithm
-from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken
+from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm
+from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken, write_description
 from sb3_clearning.experiments.suite.table import Output
+from sb3_clearning.goal_algorithm import GoalAlgorithm
 from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
 
 
-def test_a_run_that_fails_after_each_row_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every checkpoint is gone on from once, for all algorithms; an error just before the next one loses that segment only."""
+@pytest.mark.parametrize("failing", ["sb3_clearning.experiments.suite.run.write_rows", "sb3_clearning.array_file.write_whole"])
+def test_a_run_that_fails_again_and_again_has_the_same_rows(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and checkpoints that can not be written are gone on from, for all algorithms."""
     runs = tiny_runs(write_config(tmp_path))
     expected = undisturbed(runs, tmp_path / "undisturbed")
     assert [int(row["step"]) for row in expected] == [30, 60, 90, 120] * 3
-    original, calls = checkpoint.save, []
+    module, _, name = failing.rpartition(".")
+    original, rng, failures = getattr(sys.modules[module], name), random.Random(0), []
 
-    def fail_every_second_time(*arguments: object) -> None:
-        calls.append(arguments)
-        if len(calls) % 2:
-            raise OSError("No space left on device")
-        original(*arguments)  # type: ignore[arg-type]
+    def fail_often(*arguments: Any) -> None:
+        if rng.random() < 0.5:
+            failures.append(arguments)
+            raise OSError(28, "No space left on device")
+        original(*arguments)
 
-    monkeypatch.setattr(checkpoint, "save", fail_every_second_time)
+    monkeypatch.setattr(failing, fail_often)
     output = Output(tmp_path / "disturbed")
     for run in runs:
         while output.state(run).done < run.steps:
-            with pytest.raises(OSError, match="No space"):
+            with contextlib.suppress(OSError):
                 execute(run, output.run_folder(run))
-            if output.state(run).done == 90:
-                execute(run, output.run_folder(run))
+    assert len(failures) >= 6
     assert measured(output.merge()) == measured(expected)
 
 
-def test_a_segment_keeps_what_was_learned_and_has_goals_of_its_own(tmp_path: Path) -> None:
+def _final_model(run: Run, folder: Path) -> OffPolicyAlgorithm:
+    algorithm: Any = find_algorithm(run.algorithm, "")
+    checkpoints = folder / checkpoint.CHECKPOINTS
+    if issubclass(algorithm, GoalAlgorithm):
+        return algorithm.resume(checkpoints, make_env(run))
+    model = sb3_checkpoint.load(checkpoints, algorithm, make_env(run))
+    assert isinstance(model, OffPolicyAlgorithm)
+    return model
+
+
+def test_a_run_keeps_what_was_learned_and_has_goals_of_its_own(tmp_path: Path) -> None:
     for run in tiny_runs(write_config(tmp_path)):
         undisturbed([run], tmp_path)
-        model = checkpoint.load(Output(tmp_path).run_folder(run), find_algorithm(run.algorithm, ""), make_env(run))
-        assert model is not None
+        model = _final_model(run, Output(tmp_path).run_folder(run))
         assert model.replay_buffer is not None
         assert model.num_timesteps == model.replay_buffer.size() == 120
         assert model._n_updates == 100  # all but the warm-up's
@@ -59,21 +81,90 @@ def test_seeds_make_runs_differ(tmp_path: Path) -> None:
     assert rows[0]["final"] != others[0]["final"]
 
 
-def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (run,) = tiny_runs(write_config(tmp_path, steps=60), ["clearning"])
-    undisturbed([run], tmp_path)
+@pytest.mark.parametrize("method", ["clearning", "sb3_td3_her"])
+def test_more_steps_for_a_finished_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=60), [method])
+    before = undisturbed([run], tmp_path)
     folder = Output(tmp_path).run_folder(run)
-    assert [path.name for path in folder.glob("step_*")] == ["step_0000000060"]  # only the newest
-    before = checkpoint.rows_of(folder)
     longer = type(run)(**{**run.__dict__, "steps": 90})
-    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        execute(longer, folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            execute(longer, folder)
     assert checkpoint.rows_of(folder) == before
-    monkeypatch.undo()
+    assert not list(folder.glob("checkpoints/.*.part"))  # nothing is left half-written
     execute(longer, folder)
     assert [row["step"] for row in checkpoint.rows_of(folder)] == ["30", "60", "90"]
     assert checkpoint.rows_of(folder)[:2] == before
+    assert _final_model(longer, folder).num_timesteps == 90
+
+
+def test_an_evaluation_leaves_no_trace_in_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = tiny_runs(write_config(tmp_path), ["clearning"])
+    undisturbed([run], tmp_path / "one")
+
+    def other(*_: Any) -> dict[str, float]:
+        np.random.rand(3)
+        return {"success": 0.0, **dict.fromkeys(EpisodeDistances._fields, 0.0)}
+
+    monkeypatch.setattr("sb3_clearning.experiments.suite.run.evaluate_goals", other)
+    undisturbed([run], tmp_path / "other")
+    one, two = (_final_model(run, Output(tmp_path / name).run_folder(run)) for name in ("one", "other"))
+    for name, tensor in one.policy.state_dict().items():
+        assert tensor.equal(two.policy.state_dict()[name]), name
+
+
+def test_lost_rows_are_not_made_up(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path), ["clearning"])
+    undisturbed([run], tmp_path)
+    folder = Output(tmp_path).run_folder(run)
+    (folder / "rows.csv").unlink()
+    with pytest.raises(ValueError, match=r"no rows of the steps \[30, 60, 90\]"):
+        execute(run, folder)
+
+
+def test_a_damaged_checkpoint_is_never_unpickled(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=30), ["sb3_td3_her"])
+    undisturbed([run], tmp_path)
+    folder = Output(tmp_path).run_folder(run)
+    path = folder / "checkpoints" / "model.safetensors"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(UnreadableFileError, match="checksum"):
+        execute(type(run)(**{**run.__dict__, "steps": 60}), folder)
+
+
+def _write_earlier_layout(run: Run, folder: Path, rows: list[dict[str, Any]], model: OffPolicyAlgorithm) -> None:
+    write_description(run, folder)
+    step = folder / f"step_{int(rows[-1]['step']):010d}"
+    model.save(step / "model.zip")
+    write_rows(step / "rows.csv", rows, list(rows[-1]))
+
+
+def test_runs_of_the_earlier_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = tiny_runs(write_config(tmp_path), ["clearning"])
+    expected = undisturbed([run], tmp_path / "new")
+    output = Output(tmp_path / "earlier")
+    folder = output.run_folder(run)
+    model = _final_model(run, Output(tmp_path / "new").run_folder(run))
+    # Finished: its rows and its model are taken, and nothing is done again.
+    _write_earlier_layout(run, folder, expected, model)
+    capsys.readouterr()
+    execute(run, folder)
+    assert capsys.readouterr().out == ""
+    assert output.merge() == expected
+    loaded = checkpoint.final_model(run, folder)
+    for name, tensor in loaded.policy.state_dict().items():
+        assert tensor.equal(model.policy.state_dict()[name]), name
+    # Not finished: it starts again, and says so.
+    shutil.rmtree(folder)
+    _write_earlier_layout(run, folder, expected[:2], model)
+    assert output.state(run).done == 60
+    execute(run, folder)
+    assert "layout of an earlier version" in capsys.readouterr().out
+    assert measured(output.merge()) == measured(expected)
+    assert (folder / "earlier_layout_step_0000000060" / "model.zip").exists()
 
 
 def test_kill_9_in_the_middle_of_the_matrix(tmp_path: Path) -> None:

@@ -82,13 +82,15 @@ def test_two_workers_share_a_sqlite_study_whose_first_trial_trains_again(folder:
     assert not list(folder.glob("logs/clearning/SawyerReach*"))
 
     # The number 0 is the one that rl-zoo3 takes for "no trial".
-    result = run(
-        *["rl_zoo3.train", *TASK, "--storage", storage, "--study-name", "reach", "--trial-id", 0, "--eval-freq", -1],
-        cwd=folder,
-    )
+    check_trained_again(folder, run, storage, 0)
+
+
+def check_trained_again(folder: Path, run: Run, storage: str, number: int) -> None:
+    study = ["--storage", storage, "--study-name", "reach", "--trial-id", number]
+    result = run("rl_zoo3.train", *TASK, *study, "--eval-freq", -1, cwd=folder)
     assert "Loading from Optuna study" in result.stdout
     model = CLearning.load(folder / "logs/clearning/SawyerReach-v0_1/SawyerReach-v0.zip")
-    expected = convert_params(load(storage).trials[0].params)
+    expected = convert_params(load(storage).trials[number].params)
     assert {name: getattr(model, name) for name in expected} == expected
     assert model.policy.net_arch == [8]  # what is not searched is the configuration's
 
@@ -110,10 +112,11 @@ def test_a_hopeless_trial_is_pruned(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_workers_share_a_journal(folder: Path) -> None:
+def test_two_workers_share_a_journal_whose_best_trial_trains_again(folder: Path, run: Run) -> None:
     storage = str(folder / "journal.log")
     run_workers(folder, storage)
     check_one_study(storage, 4)
+    check_trained_again(folder, run, storage, load(storage).best_trial.number)
 
 
 @pytest.mark.slow

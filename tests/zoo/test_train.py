@@ -142,6 +142,48 @@ def test_baseline_takes_a_relabelling_ratio_from_the_command_line(run: Run, tmp_
     assert model.relabelling() == {"next": 0.25, "random": 0.75}
     assert model.num_timesteps == 305
     assert len(monitor_rows(tmp_path / "logs/goal_td3/PointUMaze-v0_1")) == 1
+    enjoyed = run(
+        *["rl_zoo3.enjoy", "--algo", "goal_td3", "--env", "PointUMaze-v0", "-f", "logs", "-n", 300, "--no-render"],
+        cwd=tmp_path,
+    )
+    assert "1 Episodes" in enjoyed.stdout
+
+
+CONFIGURATIONS = Path(__file__).parents[2] / "zoo_configs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "algorithm", "env_id"),
+    [
+        ("maze_goal_ratio.yml", "clearning", "PointUMaze-v0"),
+        ("maze_relabel_ratio.yml", "goal_td3", "PointMaze_UMaze-v3"),
+        ("paper.yml", "clearning", "AdroitHand-v0"),
+        ("paper_td3_next_state.yml", "goal_td3", "AdroitHand-v0"),
+        ("study_maze.yml", "clearning", "PointUMaze-v0"),
+        ("study_own_env.yml", "clearning", "Pendulum-v1"),
+        ("study_sawyer.yml", "clearning", "SawyerReach-v0"),
+    ],
+)
+def test_every_configuration_runs(run: Run, tmp_path: Path, name: str, algorithm: str, env_id: str) -> None:
+    entry = yaml.safe_load((CONFIGURATIONS / name).read_text())
+    entry = entry.get(env_id, entry["default"])
+    task = ["rl_zoo3.train", "--algo", algorithm, "--env", env_id, "-conf", CONFIGURATIONS / name, "-n", 305, "-f", "logs"]
+    run(*task, "--eval-freq", -1, "-params", *TINY, cwd=tmp_path)
+    saved = tmp_path / f"logs/{algorithm}/{env_id}_1/{env_id}.zip"
+    model = CLearning.load(saved) if algorithm == "clearning" else GoalTD3.load(saved)
+    assert model.num_timesteps == 305
+    assert model.gamma == entry.get("gamma", 0.99)
+    if "search" in entry:
+        study = ["-optimize", "--n-trials", 1, "--n-evaluations", 1, "--eval-episodes", 1, "--no-optim-plots"]
+        result = run(*task, *study, "-params", *TINY, cwd=tmp_path)
+        assert "Number of finished trials:  1" in result.stdout
+
+
+def test_every_configuration_is_tried() -> None:
+    marks = test_every_configuration_runs.pytestmark  # type: ignore[attr-defined]
+    (names,) = ({row[0] for row in mark.args[1]} for mark in marks if mark.name == "parametrize")
+    assert names == {path.name for path in CONFIGURATIONS.glob("*.yml")}
 
 
 @pytest.mark.slow

@@ -1,82 +1,71 @@
-"""A run's checkpoint: model, replay buffer and rows together, whole or not there at all."""
+"""What a run's folder holds: its rows, and the checkpoints it goes on from."""
 
-import gzip
-import io
-import os
-import pickle
-import shutil
-import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from sb3_clearning.checkpoint import ResumableCheckpoint
+from sb3_clearning.clearning import CLearning
+from sb3_clearning.experiments.rows import read_rows
+from sb3_clearning.experiments.suite.config import Run
 
-from sb3_clearning.experiments.rows import read_rows, write_rows
+ROWS = "rows.csv"
+CHECKPOINTS = "checkpoints"
+#: In an earlier layout a checkpoint was a folder of SB3's files, rows included. Finished runs of it are still read.
+EARLIER = "step_"
 
-PREFIX = "step_"
 
-
-def newest(folder: Path) -> Path | None:
+def resumable(run: Run, folder: Path) -> ResumableCheckpoint:
     """
-    :param folder: A run's folder
-    :return: Its newest checkpoint, or None
+    :param run: A run
+    :param folder: Its folder
+    :return: The callback that writes its checkpoints
     """
-    # Names have leading zeros: the last one is the newest.
-    return max(folder.glob(f"{PREFIX}*"), default=None)
+    return ResumableCheckpoint(folder / CHECKPOINTS, every=run.evaluate_every)
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:
     """
     :param folder: A run's folder
-    :return: The rows up to its newest checkpoint. The run may be writing another one at the same time
+    :return: The rows so far. The run may be writing another one at the same time
     """
-    while (found := newest(folder)) is not None:
-        rows = read_rows(found / "rows.csv")
+    if (folder / ROWS).exists():
+        return read_rows(folder / ROWS)
+    while (found := _earlier(folder)) is not None:
+        rows = read_rows(found / ROWS)
         if rows:
             return rows
         # It was replaced by a newer one between the two lines above.
     return []
 
 
-def save(folder: Path, model: OffPolicyAlgorithm, rows: Sequence[Mapping[str, Any]]) -> None:
+def put_earlier_aside(folder: Path) -> bool:
     """
-    :param folder: The run's folder
-    :param model: The model
-    :param rows: All rows of the run
-    """
-    half = folder / "half"
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir(parents=True)
-    model.save(half / "model.zip")
-    # SB3's own buffers save their empty part, which are zeros: fast to compress.
-    with gzip.open(half / "buffer.pkl.gz", "wb", compresslevel=1) as file:
-        pickle.dump(model.replay_buffer, file, protocol=pickle.HIGHEST_PROTOCOL)
-    write_rows(half / "rows.csv", rows, list(rows[-1]))
-    for file_path in half.iterdir():
-        # After a power cut, too, the new name must not stand on files that are not there yet.
-        with file_path.open("rb") as file:
-            os.fsync(file.fileno())
-    target = folder / f"{PREFIX}{model.num_timesteps:010d}"
-    half.rename(target)
-    for old in folder.glob(f"{PREFIX}*"):
-        if old != target:
-            shutil.rmtree(old, ignore_errors=True)
+    Make room in a folder whose run is not done and has the earlier layout, which can not be gone on from.
 
-
-def load(folder: Path, algorithm: type[OffPolicyAlgorithm], env: gym.Env) -> OffPolicyAlgorithm | None:
-    """
     :param folder: A run's folder
-    :param algorithm: The algorithm's class
-    :param env: The environment to go on in; it is reset
-    :return: The model as its newest checkpoint has it, or None
+    :return: Whether it was one
     """
-    found = newest(folder)
-    if found is None:
-        return None
-    model = algorithm.load(found / "model.zip", env=env)
-    with gzip.open(found / "buffer.pkl.gz", "rb") as file, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
-        model.load_replay_buffer(io.BufferedReader(file))  # SB3 asks for this very class
-    return model
+    found = sorted(folder.glob(f"{EARLIER}*"))
+    if (folder / ROWS).exists() or not found:
+        return False
+    for path in found:
+        path.rename(folder / f"earlier_layout_{path.name}")
+    return True
+
+
+def final_model(run: Run, folder: Path) -> CLearning:
+    """
+    :param run: A finished run of CLearning
+    :param folder: Its folder
+    :return: Its model
+    """
+    from sb3_clearning.experiments.suite.run import make_env
+
+    earlier = _earlier(folder)
+    if not resumable(run, folder).exists() and earlier is not None:
+        return CLearning.load(earlier / "model.zip", device="cpu")
+    return CLearning.resume(folder / CHECKPOINTS, make_env(run), device="cpu")
+
+
+def _earlier(folder: Path) -> Path | None:
+    # Names have leading zeros: the last one is the newest.
+    return max(folder.glob(f"{EARLIER}*"), default=None)

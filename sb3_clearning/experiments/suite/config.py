@@ -12,7 +12,7 @@ import yaml
 
 #: The file that comes with the package.
 SHIPPED = Path(__file__).with_name("suite.yml")
-#: Segment seeds are ``seed * SEEDS_PER_RUN + segment``, so that they stay below the evaluation episodes' seeds.
+#: A run's seeds are ``seed * SEEDS_PER_RUN`` and those after it, so that they stay below the evaluation episodes' seeds.
 SEEDS_PER_RUN = 1000
 
 
@@ -33,7 +33,7 @@ class Run:
     :param arguments: The algorithm's arguments
     :param env: The environment's id for ``gym.make``, "module:id" if a module has to be imported for it
     :param env_kwargs: The environment's arguments
-    :param evaluate_every: Steps between two evaluations; each ends with a checkpoint
+    :param evaluate_every: Steps between two evaluations, and between two checkpoints
     :param episodes: Episodes of an evaluation
     :param speed: Steps a second to reckon with as long as none are measured; the cheap runs come first
     """

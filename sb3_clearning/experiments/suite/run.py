@@ -1,4 +1,4 @@
-"""One run: segments of training, each with an evaluation, a row and a checkpoint at its end."""
+"""One run: training with checkpoints, and evaluations that each write a row."""
 
 import contextlib
 import dataclasses
@@ -19,8 +19,11 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from sb3_clearning.distances import EpisodeDistances
 from sb3_clearning.evaluation import evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.suite import checkpoint
+from sb3_clearning.experiments.rows import write_rows
+from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, Run, find_algorithm
+from sb3_clearning.goal_algorithm import GoalAlgorithm
+from sb3_clearning.random_states import set_random_states, take_random_states
 
 #: The columns of the table.
 FIELDS = [
@@ -107,13 +110,82 @@ def read_description(folder: Path) -> Run | None:
     return Run(**json.loads(path.read_text())) if path.exists() else None
 
 
+class Evaluations(BaseCallback):
+    """
+    Writes a row for each evaluation that comes due between two steps. An evaluation leaves no trace in the training.
+
+    :param run: The run
+    :param folder: Its folder
+    """
+
+    def __init__(self, run: Run, folder: Path):
+        super().__init__()
+        self.run, self.folder = run, folder
+        self._rows: list[dict[str, Any]] = list(checkpoint.rows_of(folder))
+        self._since, self._from_step = time.perf_counter(), 0
+
+    def due(self, step: int) -> list[int]:
+        """
+        :param step: The run's steps so far
+        :return: The evaluations that have no row yet
+        """
+        done = int(self._rows[-1]["step"]) if self._rows else 0
+        return [evaluation for evaluation in self.run.evaluations() if done < evaluation <= step]
+
+    def begin(self) -> None:
+        """Called when the training goes on."""
+        # A checkpoint may be just before its row, not more.
+        lost = self.due(self.model.num_timesteps)[:-1]
+        if lost:
+            raise ValueError(
+                f"{self.folder / checkpoint.ROWS} has no rows of the steps {lost}, and the checkpoints are after them: move "
+                "the run's folder away, and the run is done again."
+            )
+        self._since, self._from_step = time.perf_counter(), self.model.num_timesteps
+
+    def _on_training_start(self) -> None:
+        self.begin()
+
+    def _on_rollout_start(self) -> None:
+        self.evaluate()
+
+    def _on_training_end(self) -> None:
+        self.evaluate()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def evaluate(self) -> None:
+        """Write the rows that are due."""
+        for step in self.due(self.model.num_timesteps):
+            training = time.perf_counter() - self._since
+            content, arrays = take_random_states(self.model.action_space)
+            measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes)
+            set_random_states(self.model.action_space, content, arrays)
+            before = float(self._rows[-1]["seconds"]) if self._rows else 0.0
+            self._rows.append(
+                {
+                    "task": self.run.task,
+                    "method": self.run.method,
+                    "seed": self.run.seed,
+                    "step": step,
+                    **{name: round(value, 5) for name, value in measured.items()},
+                    "seconds": round(before + time.perf_counter() - self._since, 1),
+                    "steps_per_second": round((self.model.num_timesteps - self._from_step) / training, 1),
+                    "arguments": json.dumps(self.run.arguments, sort_keys=True),
+                    "versions": versions(),
+                    "commit": commit(),
+                }
+            )
+            write_rows(self.folder / checkpoint.ROWS, self._rows, FIELDS)
+            success, final = measured["success"], measured["final"]
+            print(f"{self.run.name}: step {step}, success {success:.2f}, final distance {final:.4f}", flush=True)
+            self._since, self._from_step = time.perf_counter(), self.model.num_timesteps
+
+
 def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     """
-    Do a run, or what is missing of it.
-
-    Every segment, between two evaluations, begins in the same way, whether the process goes on or is a new one: with the
-    checkpoint from the disk, a reset environment and generators seeded by the run's seed and the segment's number. So a run
-    that was interrupted has the same rows as one that was not.
+    Do a run, or what is missing of it. A run that was interrupted has the same rows as one that was not.
 
     :param run: The run
     :param folder: Its folder
@@ -122,44 +194,54 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     th.set_num_threads(1)
     with taken(folder, lock_seconds):
         write_description(run, folder)  # rows never lie without the settings that made them
-        for step in run.evaluations():
-            rows: list[dict[str, Any]] = list(checkpoint.rows_of(folder))
-            if not rows or int(rows[-1]["step"]) < step:
-                _segment(run, folder, step, rows)
+        rows = checkpoint.rows_of(folder)
+        if rows and int(rows[-1]["step"]) >= run.steps:
+            return
+        if checkpoint.put_earlier_aside(folder):
+            print(
+                f"{run.name}: its checkpoint has the layout of an earlier version, which this one does not go on from. It is "
+                "put aside in the run's folder, and the run starts again.",
+                flush=True,
+            )
+        algorithm = find_algorithm(run.algorithm, run.method)
+        learn = _learn if issubclass(algorithm, GoalAlgorithm) else _learn_in_segments
+        learn(run, folder, algorithm)
 
 
-def _segment(run: Run, folder: Path, step: int, rows: list[dict[str, Any]]) -> None:
-    start = time.perf_counter()
-    algorithm = find_algorithm(run.algorithm, run.method)
-    env = make_env(run)
-    seed = run.seed * SEEDS_PER_RUN + len(rows)
-    model: OffPolicyAlgorithm | None = checkpoint.load(folder, algorithm, env)
-    if model is None:
-        model = algorithm("MultiInputPolicy", env, seed=seed, **run.arguments)
-        assert model is not None
-    model.set_random_seed(seed)
-    done = model.num_timesteps
-    training = time.perf_counter()
-    model.learn(step - done, callback=WholeRun(run.steps), reset_num_timesteps=False)
-    speed = (model.num_timesteps - done) / (time.perf_counter() - training)
-    measured = evaluate_goals(model, lambda: make_env(run), run.episodes)
-    rows.append(
-        {
-            "task": run.task,
-            "method": run.method,
-            "seed": run.seed,
-            "step": step,
-            **{name: round(value, 5) for name, value in measured.items()},
-            "seconds": round(float(rows[-1]["seconds"] if rows else 0) + time.perf_counter() - start, 1),
-            "steps_per_second": round(speed, 1),
-            "arguments": json.dumps(run.arguments, sort_keys=True),
-            "versions": versions(),
-            "commit": commit(),
-        }
-    )
-    checkpoint.save(folder, model, rows)
+def _learn(run: Run, folder: Path, algorithm: type[GoalAlgorithm]) -> None:
+    env, resumable = make_env(run), checkpoint.resumable(run, folder)
+    if resumable.exists():
+        model = algorithm.resume(resumable.folder, env)
+    else:
+        model = algorithm("MultiInputPolicy", env, seed=run.seed * SEEDS_PER_RUN, **run.arguments)
+    # The checkpoint first: a run that has all its rows has its last model, too.
+    model.learn(run.steps, callback=[resumable, Evaluations(run, folder)])
     env.close()
-    print(f"{run.name}: step {step}, success {measured['success']:.2f}, final distance {measured['final']:.4f}", flush=True)
+
+
+def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorithm]) -> None:
+    """
+    An algorithm that is not ours can not go on in the middle of a run. So every segment, between two evaluations, begins in
+    the same way, whether the process goes on or is a new one: with the checkpoint from the disk, a reset environment and
+    generators seeded by the run's seed and the segment's number.
+    """
+    checkpoints = folder / checkpoint.CHECKPOINTS
+    for segment, step in enumerate(run.evaluations()):
+        evaluations = Evaluations(run, folder)
+        if step not in evaluations.due(step):
+            continue
+        env, seed = make_env(run), run.seed * SEEDS_PER_RUN + segment
+        model = sb3_checkpoint.load(checkpoints, algorithm, env)
+        if model is None:
+            model = algorithm("MultiInputPolicy", env, seed=seed, **run.arguments)
+        evaluations.init_callback(model)
+        evaluations.begin()
+        if model.num_timesteps < step:
+            model.set_random_seed(seed)
+            model.learn(step - model.num_timesteps, callback=WholeRun(run.steps), reset_num_timesteps=False)
+            sb3_checkpoint.save(checkpoints, model)
+        evaluations.evaluate()
+        env.close()
 
 
 def end_with_parent() -> None:
