@@ -67,7 +67,7 @@ def load(name: str, data: Path) -> tuple[Experience, str]:
     arrays = dict(np.load(path))
     for key in ("observations", "next_observations"):
         arrays[key] = arrays[key][:, TASKS[name].n_position :]
-    return experience_from(arrays), "own SAC agent"
+    return experience_from(arrays), "own PPO agent"
 
 
 def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON) -> Split:
