@@ -62,15 +62,26 @@ def test_c_learning_beats_uniform_predictions_on_the_gridworld() -> None:
         assert errors(found + np.log(seed.marginal()), truth).kl < uniform / 2
 
 
-@pytest.mark.parametrize(("lambda_", "gamma"), [(0.5, 0.9), (0.8, 0.5)])
-def test_the_closed_forms_are_what_q_learning_learns(lambda_: float, gamma: float) -> None:
-    learned = analytic_q.tabular_q(analytic_q.example_2(), lambda_, gamma, steps=4000, seeds=20).mean(axis=0)
-    formulas = analytic_q.formulas_2(lambda_, gamma)
-    for name in ("Q11", "Q12", "Q21", "Q22"):
-        value = learned[int(name[1]) - 1, int(name[2]) - 1]
-        assert abs(value - formulas[name].fixed_point) < 0.03
-    first = analytic_q.tabular_q(analytic_q.example_1(3), lambda_, gamma, steps=4000, seeds=20).mean(axis=0)
-    assert abs(first[0, 0] - analytic_q.formulas_1(3, lambda_, gamma)["Q11"].fixed_point) < 0.03
+def test_the_closed_forms_are_what_q_learning_learns() -> None:
+    ratios = [analytic_q.Ratio(0.5, 0.9), analytic_q.Ratio(0.8, 0.5)]
+    second = analytic_q.tabular_q(analytic_q.example_2(), ratios, steps=6000, seeds=20).mean(axis=1)
+    first = analytic_q.tabular_q(analytic_q.example_1(3), ratios, steps=6000, seeds=20).mean(axis=1)
+    for index, ratio in enumerate(ratios):
+        formulas = analytic_q.formulas_2(*ratio)
+        for name in ("Q11", "Q12", "Q21", "Q22"):
+            value = second[index, int(name[1]) - 1, int(name[2]) - 1]
+            assert abs(value - formulas[name].fixed_point) < 0.03
+        assert abs(first[index, 0, 0] - analytic_q.formulas_1(3, *ratio)["Q11"].fixed_point) < 0.03
+
+
+def test_the_mean_of_tabular_q_is_that_of_a_plain_loop() -> None:
+    # One state that leads to itself and lambda 0: each update is of the same place, with the target 1.
+    q, kept = 0.0, []
+    for step in range(50):
+        q += 20 / (20 + step + 1) * (1 - q)
+        kept.append(q)
+    found = analytic_q.tabular_q(analytic_q.example_1(1), [analytic_q.Ratio(0.0, 0.9)], steps=50, seeds=2)
+    assert np.allclose(found, np.mean(kept[25:]), rtol=1e-12)
 
 
 def test_the_corrected_formulas_solve_the_paper_s_equations() -> None:
@@ -108,6 +119,17 @@ def test_a_sweep_writes_rows_as_they_come_and_goes_on(tmp_path: Path) -> None:
     assert [row["value"] for row in csv.DictReader(path.open())] == ["1", "4"]
     rows = sweep(path, ("setting", "value"), [1, 2, 4], _done, _work, jobs=1)
     assert [row["value"] for row in rows] == ["1", "4", "16"]
+    assert float(rows[-1]["cpu_seconds"]) >= 0
+
+
+def test_a_sweep_adds_columns_that_an_older_table_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.csv"
+    path.write_text("setting,value,seconds,versions,commit\n1,1,0.1,v,c\n")
+    rows = sweep(path, ("setting", "value"), [1, 2], _done, _work, jobs=1)
+    assert [(row["value"], row["seconds"], row["commit"]) for row in rows[:1]] == [("1", "0.1", "c")]
+    assert rows[0]["cpu_seconds"] == ""
+    assert rows[1]["value"] == "4"
+    assert None not in rows[1]
 
 
 def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
