@@ -9,7 +9,7 @@ import pytest
 
 from sb3_clearning.envs.gridworld import future_distribution
 from sb3_clearning.experiments import __main__ as command_line
-from sb3_clearning.experiments import analytic_q, gridworld, relabel_ratio
+from sb3_clearning.experiments import analytic_q, gridworld, locomotion_data, relabel_ratio
 from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
 from sb3_clearning.experiments.locomotion import split
 from sb3_clearning.experiments.statistics import half_width, paired_interval
@@ -146,6 +146,30 @@ def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
     assert (found.futures[:, :, 1] - found.states[:, None, 1] == np.arange(1, 101)).all()
     with pytest.raises(ValueError, match="No test episode has 200 steps"):
         split(experience_from(data), "test", seed=0, horizon=200)
+
+
+def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    task = locomotion_data.TASKS["hopper"]
+    agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048.zip", "scaling_2048.pkl"]
+    again = locomotion_data.train_agent(task, 2048, 0, tmp_path)  # nothing is left to do
+    states = np.random.default_rng(0).normal(size=(5, 11))
+    mean, variance = again.scaling.obs_rms.mean, again.scaling.obs_rms.var  # type: ignore[union-attr]
+    assert np.abs(variance - 1).max() > 0.1  # it has seen the environment
+    standardised = ((states - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10).astype(np.float32)
+    for one in (agent, again):
+        one.model.set_random_seed(1)
+        expected = one.model.predict(standardised, deterministic=False)[0]
+        one.model.set_random_seed(1)
+        assert np.allclose(one.act(states), expected, atol=1e-5)
+    longer = locomotion_data.train_agent(task, 4096, 0, tmp_path)
+    assert longer.model.num_timesteps == 4096
+    assert [path.name for path in tmp_path.glob("model_*")] == ["model_4096.zip"]
+    data = locomotion_data.collect(task, longer, 400, seed=3)
+    assert data["observations"].shape == (400, 12)
+    inside = ~(data["terminations"] | data["truncations"])[:-1]
+    assert np.array_equal(data["observations"][1:][inside], data["next_observations"][:-1][inside])
 
 
 def test_the_command_runs_and_says_what_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
