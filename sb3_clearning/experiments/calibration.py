@@ -1,6 +1,7 @@
 """
 Do predicted probabilities agree with what happens? Events (regions of the world) are predicted for states of held-out
-rollouts, and looked up at a random later time of the rollout. On the gridworld, and on the U-maze with a trained agent's rollouts.
+rollouts, and looked up at a random later time of the rollout. On the gridworld, and on the U-maze with a trained agent's
+rollouts.
 
 ``python -m sb3_clearning.experiments calibration`` writes results/calibration.csv, .md and .png.
 """
