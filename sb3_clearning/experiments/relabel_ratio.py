@@ -169,8 +169,8 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
             worst = max(found, key=lambda value: found[value].mean())
             lines.append(
                 f"| {gamma} | {reading} | {predicted:.3f} | {best} | {grid_steps(list(found), best, predicted)} | "
-                f"{spread(list(found[best]), 3)} | {spread(list(found[near]), 3)} | {found[worst].mean():.3f} (λ {worst}) | {td} | {mc} | "
-                f"{uniform_kl(rows, gamma):.3f} |"
+                f"{spread(list(found[best]), 3)} | {spread(list(found[near]), 3)} | {found[worst].mean():.3f} (λ {worst}) | "
+                f"{td} | {mc} | {uniform_kl(rows, gamma):.3f} |"
             )
     lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
     path.write_text("\n".join(lines))
