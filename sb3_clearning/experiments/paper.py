@@ -123,12 +123,13 @@ def normalization_lines(rows: Rows) -> list[Line]:
     :return: The claims on sums
     """
     lines = []
-    for method in ("MC", "TD", "TD, w averaged"):
+    for method in ("MC", "TD", "MC, falling rate", "TD, falling rate"):
         totals = gridworld.by_seed(rows, "on-policy", method, "ratio", "total")
         if totals:
             mean = float(np.mean(list(totals.values())))
             claim = f"C-learning's predictions sum to 1 ({method})"
-            lines.append(Line(claim, "1", _text(totals), _verdict(0.9 <= mean <= 1.1)))
+            ours = f"{_text(totals)}, from {min(totals.values()):.2f} to {max(totals.values()):.2f}"
+            lines.append(Line(claim, "1", ours, _verdict(0.9 <= mean <= 1.1)))
     for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself")):
         names = sorted({row["method"] for row in rows if row["method"].startswith("Q")})
         sums = {name: gridworld.by_seed(rows, "on-policy", name, reading, "total") for name in names}
