@@ -30,18 +30,20 @@ class Locomotion(NamedTuple):
     :param env_id: The environment's id
     :param n_position: How many of the state's first numbers are the global position, which the agent does not see
     :param env_kwargs: Arguments for ``gym.make``
+    :param steps: Training steps after which the agent really moves
     """
 
     env_id: str
     n_position: int
     env_kwargs: dict[str, Any]
+    steps: int
 
 
 TASKS = {
-    "hopper": Locomotion("Hopper-v5", 1, {}),
-    "walker2d": Locomotion("Walker2d-v5", 1, {}),
-    "ant": Locomotion("Ant-v5", 2, {"include_cfrc_ext_in_observation": False}),
-    "halfcheetah": Locomotion("HalfCheetah-v5", 1, {}),
+    "hopper": Locomotion("Hopper-v5", 1, {}, 500_000),
+    "walker2d": Locomotion("Walker2d-v5", 1, {}, 300_000),
+    "ant": Locomotion("Ant-v5", 2, {"include_cfrc_ext_in_observation": False}, 200_000),
+    "halfcheetah": Locomotion("HalfCheetah-v5", 1, {}, 200_000),
 }
 
 
@@ -213,7 +215,7 @@ def main(argv: list[str]) -> None:
     """
     parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments locomotion_data", description=__doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--steps", type=int, default=500_000, help="the agent's training steps")
+    parser.add_argument("--steps", type=int, help="the agent's training steps, instead of the task's own number")
     parser.add_argument("--transitions", type=int, default=100_000, help="transitions to collect")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=DATA)
@@ -229,7 +231,7 @@ def main(argv: list[str]) -> None:
             print(f"{path} is there already")
             continue
         task = TASKS[name]
-        agent = train_agent(task, options.steps, options.seed, options.output / f"{name}_agent")
+        agent = train_agent(task, options.steps or task.steps, options.seed, options.output / f"{name}_agent")
         data = collect(task, agent, options.transitions, options.seed + 1000)
         unfinished = path.with_suffix(".part.npz")
         np.savez_compressed(unfinished, **data)  # type: ignore[arg-type]
