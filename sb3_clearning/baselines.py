@@ -8,8 +8,9 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch.nn import functional as F
 
-from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer, goal_slices
+from sb3_clearning.buffers import GoalReplayBuffer, goal_slices
 from sb3_clearning.goal_algorithm import GoalAlgorithm
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.policies import CLearningPolicy
 
 #: The baselines of the paper's comparison, by name.

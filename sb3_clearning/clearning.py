@@ -9,9 +9,10 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch.nn import functional as F
 
-from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.future.policy_future import PolicyFuture
 from sb3_clearning.goal_algorithm import GoalAlgorithm, split_observations
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
 from sb3_clearning.plain_update import PlainUpdate
 from sb3_clearning.policies import CLearningPolicy

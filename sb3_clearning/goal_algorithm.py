@@ -15,11 +15,12 @@ from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, Vecto
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
-from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.checkpoint import ResumedRun, after_going_on, before_going_on
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.distances import DistanceTracker, goal_distance
 from sb3_clearning.faults import clear_faults
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.metrics import TensorMeans
 from sb3_clearning.model_files import ModelFiles

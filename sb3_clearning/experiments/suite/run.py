@@ -197,12 +197,6 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
         rows = checkpoint.rows_of(folder)
         if rows and int(rows[-1]["step"]) >= run.steps:
             return
-        if checkpoint.put_earlier_aside(folder):
-            print(
-                f"{run.name}: its checkpoint has the layout of an earlier version, which this one does not go on from. It is "
-                "put aside in the run's folder, and the run starts again.",
-                flush=True,
-            )
         algorithm = find_algorithm(run.algorithm, run.method)
         learn = _learn if issubclass(algorithm, GoalAlgorithm) else _learn_in_segments
         learn(run, folder, algorithm)
