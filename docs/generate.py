@@ -311,6 +311,45 @@ def part_of_report(name: str, heading: str | None = None) -> Region:
     return lines
 
 
+def sentence_of_report(name: str, beginning: str) -> Region:
+    """
+    :param name: The report's path within the folder of results
+    :param beginning: How the line begins
+    :return: That line
+    """
+
+    def lines(results: Path) -> list[str] | None:
+        path = results / name
+        if not path.exists():
+            return None
+        found = [line for line in path.read_text().splitlines() if line.startswith(beginning)]
+        if not found:
+            raise ValueError(f"{path} has no line that begins with {beginning!r}")
+        return found[:1]
+
+    return lines
+
+
+def prediction_time(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: The processor time of the experiments, as far as it was recorded
+    """
+    table = []
+    for name in ("gridworld", "normalization", "relabel_ratio", "analytic_q", "calibration", "locomotion"):
+        rows = read(results / f"{name}.csv")
+        if not rows:
+            continue
+        # A setting's time stands in each of its rows, and no two settings take the same by both clocks.
+        keys = ("setting", "method", "task", "seconds", "cpu_seconds")
+        settings = {
+            tuple(row.get(key, "") for key in keys): float(row["cpu_seconds"]) for row in rows if row.get("cpu_seconds")
+        }
+        if settings:
+            table.append([f"`{name}`", str(len(settings)), f"{sum(settings.values()) / 60:.1f}"])
+    return markdown(["experiment", "settings", "minutes of one core"], table) if table else None
+
+
 REGIONS: dict[str, Region] = {
     "core": core_table(last_only=True),
     "core_curve": core_table(last_only=False),
@@ -324,6 +363,12 @@ REGIONS: dict[str, Region] = {
     "update_tried": notes_table("tried", ["tried", "found"]),
     "gridworld": gridworld,
     "prediction": part_of_report("paper.md"),
+    "normalization": part_of_report("normalization.md"),
+    "relabel_ratio": part_of_report("relabel_ratio.md"),
+    "analytic_q": sentence_of_report("analytic_q.md", "Largest difference"),
+    "calibration": part_of_report("calibration.md"),
+    "locomotion": part_of_report("locomotion.md"),
+    "prediction_time": prediction_time,
     "suite_success": part_of_report("suite/paper.md", "Success rate"),
     "suite_distance": part_of_report("suite/paper.md", "Final distance"),
     "suite_verdicts": part_of_report("suite/paper.md", "Against the best reward-free baseline"),

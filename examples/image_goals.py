@@ -11,9 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from sb3_clearning import CLearning
+from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.envs import GoalFromObservation
-from sb3_clearning.experiments.evaluation import evaluate_goals
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=5_000, help="environment steps")

@@ -9,8 +9,7 @@ import argparse
 import gymnasium as gym
 import numpy as np
 
-from sb3_clearning import CLearning
-from sb3_clearning.experiments.evaluation import evaluate_goals
+from sb3_clearning import CLearning, evaluate_goals
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=10_000, help="gradient steps")

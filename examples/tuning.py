@@ -11,8 +11,7 @@ import argparse
 import gymnasium as gym
 import optuna
 
-from sb3_clearning import CLearning
-from sb3_clearning.experiments.evaluation import evaluate_goals
+from sb3_clearning import CLearning, evaluate_goals
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--trials", type=int, default=20, help="number of trials")

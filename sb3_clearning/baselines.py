@@ -8,8 +8,9 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch.nn import functional as F
 
-from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer, goal_slices
+from sb3_clearning.buffers import GoalReplayBuffer, goal_slices
 from sb3_clearning.goal_algorithm import GoalAlgorithm
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.policies import CLearningPolicy
 
 #: The baselines of the paper's comparison, by name.
@@ -23,10 +24,9 @@ RELABELLING: dict[str, dict[str, float]] = {
 
 class GoalTD3(GoalAlgorithm):
     r"""
-    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode over, where the goal is the
-    next state. With
-    next and random goals this is Eq. "q-learning-loss" of the paper, with the squared error in the place of the cross entropy
-    unless ``q_loss`` says otherwise.
+    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode over, where the goal is the next
+    state. With next and random goals this is Eq. "q-learning-loss" of the paper, with the squared error in the place of the
+    cross entropy unless ``q_loss`` says otherwise.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)

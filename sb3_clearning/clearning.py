@@ -9,9 +9,10 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch.nn import functional as F
 
-from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.future.policy_future import PolicyFuture
 from sb3_clearning.goal_algorithm import GoalAlgorithm, split_observations
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
 from sb3_clearning.plain_update import PlainUpdate
 from sb3_clearning.policies import CLearningPolicy
@@ -47,8 +48,7 @@ class CLearning(GoalAlgorithm):
     :param stats_window_size: Number of episodes over which the rollout logs are averaged
     :param tensorboard_log: The log location for TensorBoard (if None, no logging)
     :param policy_kwargs: Additional arguments to be passed to the policy on creation; ``stochastic_actor=True`` for the
-        paper's
-        tanh-Gaussian actor
+        paper's tanh-Gaussian actor
     :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
     :param seed: Seed for the pseudo random generators
     :param device: Device (cpu, cuda, …) on which the code should be run
@@ -57,8 +57,7 @@ class CLearning(GoalAlgorithm):
     :param classifier_loss: "bce" (cross entropy) or "mse"
     :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" maximises :math:`C`
     :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" a state in which the
-        environment
-        terminated is stayed in for ever
+        environment terminated is stayed in for ever
     :param commanded_goal_fraction: The share of the random goals that are taken from commanded goals instead of visited states
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally

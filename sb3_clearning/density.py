@@ -137,10 +137,9 @@ class FutureStateEstimator(FuturePredictor):
         :param deterministic: Whether an SB3 model acts without its randomness
         :param progress_bar: Whether to show a progress bar (needs tqdm)
         :param action_space: The actions' space if neither data nor policy knows it
-        :param random_goals: Draws ``(m, …)`` of another distribution p(g) to tell futures from than that of the visited
-            goals. The
-            ratio is then one to this distribution, and it is where candidates come from. Any that covers the future will do:
-            an even one helps if the policy goes where the data has seldom been
+        :param random_goals: Draws ``(m, …)`` of another distribution p(g) to tell futures from than that of the visited goals.
+            The ratio is then one to this distribution, and it is where candidates come from. Any that covers the future will
+            do: an even one helps if the policy goes where the data has seldom been
         :return: Itself
         """
         if method not in self.methods:

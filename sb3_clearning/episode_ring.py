@@ -19,9 +19,8 @@ class EpisodeRing(DictReplayBuffer):
     """
     The storage of :class:`GoalReplayBuffer`.
 
-    The next state of a transition is the following row of the ring, and only where an episode was cut (or has not gone on
-    yet) it is
-    kept aside. All float keys and the action share one row of one matrix, so that a batch is one gather whatever the
+    The next state of a transition is the following row of the ring, and only where an episode was cut (or has not gone on yet)
+    it is kept aside. All float keys and the action share one row of one matrix, so that a batch is one gather whatever the
     number of keys.
 
     :param buffer_size: Number of transitions, over all environments
@@ -54,8 +53,6 @@ class EpisodeRing(DictReplayBuffer):
         self.buffer_size = max(buffer_size // n_envs, 1)
 
         self._shapes: dict[str, tuple[int, ...]] = self.obs_shape
-        # Numbers in a step of all environments.
-        self._sizes = {key: n_envs * int(np.prod(shape)) for key, shape in self._shapes.items()}
         self._columns: dict[str, slice] = {}
         self._side_dtypes: dict[str, np.dtype] = {}
         width = 0
@@ -69,8 +66,17 @@ class EpisodeRing(DictReplayBuffer):
         self._features = width
         self._action_columns = slice(width, width + self.action_dim)
         self._width = width + self.action_dim
+        self._describe_columns()
         self._allocate()
         self._warn_if_too_large()
+
+    def _describe_columns(self) -> None:
+        """What follows from the columns, so that a step need not find it out."""
+        # Numbers in a step of all environments.
+        self._sizes = [(key, self.n_envs * int(np.prod(shape))) for key, shape in self._shapes.items()]
+        # All float keys but the commanded goal, which is not part of the state.
+        self._state_columns = np.delete(np.arange(self._features), self._columns.get("desired_goal", slice(0)))
+        self._layout = {key: (self._columns.get(key), shape) for key, shape in self._shapes.items()}
 
     def _allocate(self) -> None:
         """Make the empty arrays. ``np.zeros`` takes no resident memory before it is written to."""
@@ -153,24 +159,23 @@ class EpisodeRing(DictReplayBuffer):
         :param infos: Read only for ``TimeLimit.truncated``
         """
         self._check_step(obs, next_obs, action, done, infos)
-        first, end = self.pos * self.n_envs, (self.pos + 1) * self.n_envs
-        self._leave_interrupted(obs)
-        if self._open.any():
-            previous = (self.pos - 1) % self.buffer_size * self.n_envs
-            self._kept[previous : previous + self.n_envs][self._open] = -1
+        n_envs, first = self.n_envs, self.pos * self.n_envs
+        rows = self._rows[first : first + n_envs]
+        # One call for all keys: with few environments, the number of calls is what a step costs.
+        floats = [obs[key].reshape(n_envs, -1) for key in self._columns]
+        np.concatenate([*floats, action.reshape(n_envs, -1)], axis=1, out=rows, casting="unsafe")
+        self._go_on(rows, obs)
         if self.full:
-            self._release(self._kept[first:end])
+            self._release(self._kept[first : first + n_envs])
 
-        rows = self._rows[first:end]
-        for key, columns in self._columns.items():
-            rows[:, columns] = obs[key].reshape(self.n_envs, -1)
-            self._kept_rows[: self.n_envs, columns] = next_obs[key].reshape(self.n_envs, -1)
+        if self._columns:
+            floats = [next_obs[key].reshape(n_envs, -1) for key in self._columns]
+            np.concatenate(floats, axis=1, out=self._kept_rows[:n_envs], casting="unsafe")
         for key, side in self._side.items():
-            side[first:end] = obs[key].reshape(self.n_envs, *self._shapes[key])
-            self._kept_side[key][: self.n_envs] = next_obs[key].reshape(self.n_envs, *self._shapes[key])
-        rows[:, self._action_columns] = action.reshape(self.n_envs, self.action_dim)
-        self._kept[first:end] = self._pending
-        self._last[first:end] = -1
+            side[first : first + n_envs] = obs[key].reshape(n_envs, *self._shapes[key])
+            self._kept_side[key][:n_envs] = next_obs[key].reshape(n_envs, *self._shapes[key])
+        self._kept[first : first + n_envs] = self._pending
+        self._last[first : first + n_envs] = -1
         self._open[:] = True
         self._length += 1
 
@@ -179,8 +184,9 @@ class EpisodeRing(DictReplayBuffer):
         if self.pos == self.buffer_size:
             self.full = True
             self.pos = 0
-        for env in np.flatnonzero(done).tolist():
-            self._close(env, terminated=not infos[env].get("TimeLimit.truncated", False))
+        ended = np.asarray(done).nonzero()[0]
+        if len(ended):
+            self._close(ended, np.array([not infos[env].get("TimeLimit.truncated", False) for env in ended.tolist()]))
 
     def _check_step(
         self, obs: dict[str, np.ndarray], next_obs: dict[str, np.ndarray], action: np.ndarray, done: np.ndarray, infos: list
@@ -188,7 +194,7 @@ class EpisodeRing(DictReplayBuffer):
         """Raise an error before anything is written, so that a wrong step leaves the buffer as it was."""
         try:
             fits = action.size == self.n_envs * self.action_dim and len(done) == self.n_envs == len(infos)
-            for key, size in self._sizes.items():
+            for key, size in self._sizes:
                 fits &= obs[key].size == size == next_obs[key].size
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"A step needs arrays for every key of {list(self._shapes)}, but {error!r}.") from error
@@ -199,44 +205,54 @@ class EpisodeRing(DictReplayBuffer):
                 f"each, not {found} and {np.shape(action)}, with {len(done)} dones and {len(infos)} infos."
             )
 
-    def _leave_interrupted(self, obs: dict[str, np.ndarray]) -> None:
-        """Close the episodes that do not go on with the given observations: the environment was reset in between."""
-        if not self._open.any():
-            return
-        goes_on = np.ones(self.n_envs, dtype=bool)
-        for key in self._shapes:
-            if key == "desired_goal":  # not part of the state
-                continue
-            if key in self._columns:
-                expected = self._kept_rows[: self.n_envs, self._columns[key]]
-                given = obs[key].reshape(self.n_envs, -1).astype(np.float32, copy=False)
-            else:
-                expected = self._kept_side[key][: self.n_envs].reshape(self.n_envs, -1)
-                given = obs[key].reshape(self.n_envs, -1)
-            goes_on &= (expected == given).all(axis=1)
-        if not goes_on.all():
-            for env in np.flatnonzero(self._open & ~goes_on).tolist():
-                self._close(env, terminated=False)
+    def _go_on(self, rows: np.ndarray, obs: dict[str, np.ndarray]) -> None:
+        """
+        Let the episodes go on with the given states, and close those that do not: their environment was reset in between.
 
-    def _close(self, env: int, terminated: bool) -> None:
-        """End the environment's episode at its newest row: keep its next state as the final one."""
-        if not self._free:
+        :param rows: The states' float keys, and the actions
+        :param obs: The states
+        """
+        same = rows[:, : self._features] == self._kept_rows[: self.n_envs]
+        if self._side or not (same.all() and self._open.all()):  # else: all of them go on
+            goes_on = same[:, self._state_columns].all(axis=1)
+            for key, kept in self._kept_side.items():
+                if key != "desired_goal":  # not part of the state
+                    expected = kept[: self.n_envs].reshape(self.n_envs, -1)
+                    goes_on &= (obs[key].reshape(self.n_envs, -1) == expected).all(axis=1)
+            interrupted = (self._open & ~goes_on).nonzero()[0]
+            if len(interrupted):
+                self._close(interrupted, np.zeros(len(interrupted), dtype=bool))
+        previous = (self.pos - 1) % self.buffer_size * self.n_envs
+        self._kept[previous : previous + self.n_envs][self._open] = -1
+
+    def _close(self, envs: np.ndarray, terminated: np.ndarray) -> None:
+        """
+        End episodes at their newest row: keep its next state as the final one.
+
+        :param envs: The environments
+        :param terminated: Whether each of the episodes terminated, or was cut off
+        """
+        while len(self._free) < len(envs):
             self._grow()
-        place = self._free.pop()
+        places = self._free[-len(envs) :]
+        del self._free[-len(envs) :]
         newest = (self.pos - 1) % self.buffer_size
-        self._kept_rows[place] = self._kept_rows[env]
+        self._kept_rows[places] = self._kept_rows[envs]
         for kept in self._kept_side.values():
-            kept[place] = kept[env]
-        self._kept_terminated[place] = terminated
-        self._kept[newest * self.n_envs + env] = place
-        # Mark the episode's rows with its end: one slice, or two over the ring's seam. Amortised one write a step.
-        last = self._last.reshape(self.buffer_size, self.n_envs)[:, env]
-        start = newest + 1 - min(self._length[env], self.buffer_size)
-        last[max(start, 0) : newest + 1] = newest
-        if start < 0:
-            last[start:] = newest
-        self._open[env] = False
-        self._length[env] = 0
+            kept[places] = kept[envs]
+        self._kept_terminated[places] = terminated
+        self._kept[newest * self.n_envs + envs] = places
+        # Mark the episodes' rows with their end: one slice, or two over the ring's seam. Amortised one write a step.
+        last = self._last.reshape(self.buffer_size, self.n_envs)
+        lengths = np.minimum(self._length[envs], self.buffer_size).tolist()
+        together = [envs] if len(set(lengths)) == 1 else envs.tolist()
+        for length, env in zip(lengths, together, strict=False):
+            start = newest + 1 - length
+            last[max(start, 0) : newest + 1, env] = newest
+            if start < 0:
+                last[start:, env] = newest
+        self._open[envs] = False
+        self._length[envs] = 0
 
     def _release(self, kept: np.ndarray) -> None:
         """Take back the places of final states whose rows are about to be overwritten."""
@@ -255,22 +271,23 @@ class EpisodeRing(DictReplayBuffer):
 
     def truncate_last_trajectory(self) -> None:
         """End the episodes that go on, as truncated: the environments are about to be reset or exchanged."""
-        for env in np.flatnonzero(self._open).tolist():
-            self._close(env, terminated=False)
+        going_on = self._open.nonzero()[0]
+        if len(going_on):
+            self._close(going_on, np.zeros(len(going_on), dtype=bool))
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     def _next_rows(self, index: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """:return: The float keys of the next states"""
         rows = self._rows.take(index + self.n_envs, axis=0, mode="wrap")[..., : self._features]
-        aside = kept >= 0
+        aside = (kept >= 0).nonzero()
         rows[aside] = self._kept_rows[kept[aside]]
         return rows
 
     def _next_side(self, key: str, index: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """:return: The given key, which is not of floats, of the next states"""
         arrays = self._side[key].take(index + self.n_envs, axis=0, mode="wrap")
-        aside = kept >= 0
+        aside = (kept >= 0).nonzero()
         arrays[aside] = self._kept_side[key][kept[aside]]
         return arrays
 
@@ -330,7 +347,7 @@ class EpisodeRing(DictReplayBuffer):
         """:param state: What pickle saved"""
         self.__dict__.update(state)
         # Pickles of 0.1.0 did not count: any number that gives the position and the size will do.
-        self._sizes = {key: self.n_envs * int(np.prod(shape)) for key, shape in self._shapes.items()}
+        self._describe_columns()
         self.__dict__.setdefault("added", self.pos + (self.buffer_size if self.full else 0))
         missing = self.buffer_size * self.n_envs - len(self._rows)
 

@@ -5,25 +5,24 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import torch as th
-from gymnasium import spaces
 from stable_baselines3.common.base_class import maybe_make_env
-from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
+from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
-from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.checkpoint import ResumedRun, after_going_on, before_going_on
 from sb3_clearning.checks import check_callback, check_number, check_steps
-from sb3_clearning.distances import DistanceTracker, goal_distance
+from sb3_clearning.collecting import GoalCollecting
+from sb3_clearning.distances import DistanceTracker
 from sb3_clearning.faults import clear_faults
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.metrics import TensorMeans
 from sb3_clearning.model_files import ModelFiles
-from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
+from sb3_clearning.noise import PinkUniformActions
 from sb3_clearning.offline_learning import OfflineLearning
 from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.run_state import EpisodesStart
@@ -37,11 +36,10 @@ MEASURE_EVERY = 10
 SAMPLE_AHEAD = 8192
 
 
-class GoalAlgorithm(OfflineLearning, ModelFiles):
+class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
-    logs and
-    training on offline data. Subclasses say how the goals are relabelled and what an update is.
+    logs and training on offline data. Subclasses say how the goals are relabelled and what an update is.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
@@ -158,28 +156,6 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         self._last_checkpoint: pathlib.Path | None = None
         self._resumed: ResumedRun | None = None
 
-    def _resolve_action_noise(self) -> None:
-        """Make the named noise. After loading it is an object already."""
-        name = self.action_noise
-        if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
-            # Saved with another number of environments. `_setup_learn` vectorizes it anew.
-            self.action_noise = name = name.base_noise
-        if name is None or isinstance(name, ActionNoise):
-            return
-        if name == "auto":
-            name = None if self.policy.stochastic_actor else "pink"
-        std = self.noise_std * np.ones(self.action_space.shape)
-        if name is None:
-            self.action_noise = None
-        elif name == "gaussian":
-            self.action_noise = NormalActionNoise(np.zeros_like(std), std)
-        elif name == "pink":
-            self.action_noise = PinkActionNoise(std)
-        else:
-            raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
-
-    # -- collecting ----------------------------------------------------------------------------------------------------
-
     def _setup_learn(
         self,
         total_timesteps: int,
@@ -206,114 +182,6 @@ class GoalAlgorithm(OfflineLearning, ModelFiles):
         first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
         self._check_finite(first)  # type: ignore[arg-type]
         return result
-
-    def _sample_action(
-        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
-    ) -> tuple[np.ndarray, np.ndarray]:
-        if self.num_timesteps >= learning_starts:
-            scaled = self._act(self._last_obs)  # type: ignore[arg-type]
-            if action_noise is not None:
-                scaled = np.clip(scaled + action_noise(), -1, 1)
-            if not np.isfinite(scaled).all():
-                raise ValueError(
-                    "The actor returned an action that is not finite, training has diverged. The last checkpoint is whole: "
-                    "go on from it with a lower `learning_rate` or `w_clip`."
-                )
-        # Random actions fill the whole range already: no noise on top.
-        elif self.warmup_noise == "pink":
-            scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
-        else:
-            scaled = self.policy.scale_action(np.array([self.action_space.sample() for _ in range(n_envs)]))
-        return self.policy.unscale_action(scaled), scaled
-
-    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
-        """:return: The policy's actions for exploration, within [-1, 1] and without noise"""
-        return self.policy.scale_action(self.policy.predict(obs, deterministic=False)[0])
-
-    def predict(
-        self,
-        observation: np.ndarray | dict[str, np.ndarray],
-        state: tuple[np.ndarray, ...] | None = None,
-        episode_start: np.ndarray | None = None,
-        deterministic: bool = False,
-    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
-        """
-        The policy's action for an observation, which names the goal.
-
-        :param observation: The observation, of one environment or of several
-        :param state: Not read: the policy has no memory
-        :param episode_start: Not read
-        :param deterministic: Whether to leave out the randomness of a stochastic actor
-        :return: The action, and None
-        """
-        assert isinstance(self.observation_space, spaces.Dict)
-        if not isinstance(observation, tuple):  # for Gymnasium's pair of `reset` SB3 has an error of its own
-            missing = set(self.observation_space.spaces) - (set(observation) if isinstance(observation, dict) else set())
-            if missing:
-                raise ValueError(
-                    f"An observation is a dict with the keys {list(self.observation_space.spaces)}; {sorted(missing)} are "
-                    "missing. `desired_goal` is the goal to reach."
-                )
-            for key in self.observation_space.spaces:
-                if not np.isfinite(observation[key]).all():
-                    raise ValueError(f"The observation has NaN or inf in its key `{key}`.")
-        return super().predict(observation, state, episode_start, deterministic)
-
-    @staticmethod
-    def _check_finite(obs: dict[str, np.ndarray]) -> None:
-        for key, value in obs.items():
-            if not np.isfinite(value).all():
-                raise ValueError(
-                    f"The environment returned NaN or inf in the observation's key `{key}`. Training stops before it reaches "
-                    "the replay buffer or the networks, and the last checkpoint is untouched. Mend the environment or end its "
-                    "episodes earlier."
-                )
-
-    def _store_transition(
-        self,
-        replay_buffer: ReplayBuffer,
-        buffer_action: np.ndarray,
-        new_obs: np.ndarray | dict[str, np.ndarray],
-        reward: np.ndarray,
-        dones: np.ndarray,
-        infos: list[dict[str, Any]],
-    ) -> None:
-        """
-        Store a step of every environment: scaled actions and observations that are not normalized.
-
-        :param replay_buffer: The replay buffer
-        :param buffer_action: The actions within [-1, 1]
-        :param new_obs: The next observations, or the first of the next episode where ``dones``
-        :param reward: Not read
-        :param dones: Whether the episode ended
-        :param infos: For the final observations and the kind of ending
-        """
-        normalize = self._vec_normalize_env
-        obs = self._last_obs if normalize is None else self._last_original_obs
-        next_obs = new_obs if normalize is None else normalize.get_original_obs()
-        assert isinstance(obs, dict)
-        assert isinstance(next_obs, dict)
-        self._check_finite(next_obs)
-        first_obs = next_obs
-        if dones.any():
-            next_obs = {key: value.copy() for key, value in next_obs.items()}
-            for env in np.flatnonzero(dones):
-                final = infos[env].get("terminal_observation")
-                if final is not None:
-                    self._check_finite(final)
-                    final = final if normalize is None else normalize.unnormalize_obs(final)
-                    for key in next_obs:
-                        next_obs[key][env] = final[key]
-            self._warmup.reset(np.flatnonzero(dones).tolist())
-
-        after = goal_distance(next_obs["achieved_goal"], obs["desired_goal"])
-        before = goal_distance(obs["achieved_goal"], obs["desired_goal"]) if self._distances.starting() else after
-        self._distances.step(before, after, dones)
-        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
-
-        self._last_obs = new_obs
-        if normalize is not None:
-            self._last_original_obs = first_obs
 
     def dump_logs(self) -> None:
         """Write the distances to the goal, the training metrics and SB3's own log values."""

@@ -7,8 +7,7 @@ its logits, so that :math:`\log C(F=1) = \mathrm{logsigmoid}(\mathrm{logit})`,
 ``0/0`` or a ``log 0``.
 
 Logits have the shape ``(batch,)``, or ``(n_critics, batch)`` for several classifiers, whose losses are summed. Importance
-weights
-have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
+weights have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
 """
 
 import math
@@ -184,9 +183,9 @@ def td_cross_entropy(
     next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float, form: str = "bce"
 ) -> th.Tensor:
     r"""
-    TD C-learning as a labelled loss, Eq. "classifier-loss": next states have the label 1 and the weight :math:`1 -
-    \gamma`, random goals the
-    label :math:`\gamma w / (1 + \gamma w)` and the weight :math:`1 + \gamma w`. As "bce" it equals :func:`td_loss`.
+    TD C-learning as a labelled loss, Eq. "classifier-loss": next states have the label 1 and the weight :math:`1 - \gamma`,
+    random goals the label :math:`\gamma w / (1 + \gamma w)` and the weight :math:`1 + \gamma w`. As "bce" it equals
+    :func:`td_loss`.
 
     :param next_logits: Logits for goals that are the next state
     :param random_logits: Logits for goals from the marginal

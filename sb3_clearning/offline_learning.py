@@ -37,9 +37,8 @@ class OfflineLearning(TD3):
         progress_bar: bool = False,
     ) -> SelfOfflineLearning:
         """
-        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks
-        are called
-        after each, and learning rate schedules run over them.
+        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks are
+        called after each, and learning rate schedules run over them.
 
         :param gradient_steps: The number of gradient steps
         :param callback: Callback(s) called after every gradient step

@@ -8,7 +8,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from stable_baselines3.td3.policies import Actor
 from torch import nn
 
-from sb3_clearning.buffers import GoalBatch
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import importance_weight
 from sb3_clearning.plain_mlp import PlainAdam, PlainMLP
 from sb3_clearning.policies import BatchedLinear, ClassifierCritic

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+import sb3_clearning
 from sb3_clearning import FutureStateEstimator
-from sb3_clearning.experiments import evaluation
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 
 STEPS, WARM_UP, UPDATES, EPISODES = 40, 30, 10, 2
@@ -14,7 +14,7 @@ STEPS, WARM_UP, UPDATES, EPISODES = 40, 30, 10, 2
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     learn, learn_offline, fit = OffPolicyAlgorithm.learn, GoalAlgorithm.learn_offline, FutureStateEstimator.fit
-    evaluate = evaluation.evaluate_goals
+    evaluate = sb3_clearning.evaluate_goals
 
     def short_learn(self: Any, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
         self.learning_starts = min(self.learning_starts, WARM_UP)
@@ -29,7 +29,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     def short_evaluation(model: Any, make_env: Any, n_episodes: int = 50, **kwargs: Any) -> Any:
         return evaluate(model, make_env, min(n_episodes, EPISODES), **kwargs)
 
-    monkeypatch.setattr(evaluation, "evaluate_goals", short_evaluation)
+    monkeypatch.setattr(sb3_clearning, "evaluate_goals", short_evaluation)
     monkeypatch.setattr(OffPolicyAlgorithm, "learn", short_learn)
     monkeypatch.setattr(GoalAlgorithm, "learn_offline", short_offline)
     monkeypatch.setattr(FutureStateEstimator, "fit", short_fit)

@@ -10,7 +10,7 @@ from small_models import same, seed_all, weights
 
 from sb3_clearning import GoalTD3
 from sb3_clearning.baselines import RELABELLING
-from sb3_clearning.buffers import GoalBatch
+from sb3_clearning.goal_batch import GoalBatch
 
 
 def model_with_data(**arguments: Any) -> GoalTD3:

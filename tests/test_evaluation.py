@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from goal_envs import PointEnv
 from small_models import small_model
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_clearning.experiments.evaluation import EVALUATION_SEED, evaluate_goals
+from sb3_clearning.evaluation import EVALUATION_SEED, evaluate_goals
 
 Observation = dict[str, Any]
 
@@ -56,3 +57,23 @@ def test_distances_are_those_of_an_episode_after_the_other(scored: bool) -> None
     for name, values in expected.items():
         assert found[name] == pytest.approx(np.mean(values), rel=1e-5), name
     assert found["change"] == pytest.approx(np.mean(final) - np.mean(initial), rel=1e-5)
+
+
+def test_a_single_environment_gives_the_same_and_stays_open() -> None:
+    model, env = small_model(PointEnv()), PointEnv()
+    assert evaluate_goals(model, env, n_episodes=3) == pytest.approx(evaluate_goals(model, PointEnv, n_episodes=3), rel=1e-6)
+    env.reset()
+
+
+def test_observations_are_normalized_as_in_training() -> None:
+    env = VecNormalize(DummyVecEnv([PointEnv]))
+    model = small_model(env, learning_starts=10).learn(60)
+    seen: list[dict[str, np.ndarray]] = []
+    predict = model.predict
+    model.predict = lambda obs, **kwargs: seen.append(obs) or predict(obs, **kwargs)  # type: ignore[method-assign, func-returns-value]
+    evaluate_goals(model, PointEnv, n_episodes=1)
+    observation, _ = PointEnv().reset(seed=EVALUATION_SEED)
+    expected = env.normalize_obs({key: value[None] for key, value in observation.items()})
+    for key, value in expected.items():  # type: ignore[union-attr]
+        np.testing.assert_allclose(seen[0][key], value, rtol=1e-6)
+        assert not np.allclose(seen[0][key], observation[key])

@@ -31,10 +31,10 @@ from sb3_clearning import (
     ResumableCheckpoint,
     StepTimeout,
     TablePolicy,
+    evaluate_goals,
     losses,
 )
 from sb3_clearning.envs import GoalFromObservation, NoisyGoal
-from sb3_clearning.experiments.evaluation import evaluate_goals
 
 SPACE, ACTIONS = PointEnv().observation_space, PointEnv().action_space
 SIX = np.zeros(6)
@@ -241,7 +241,6 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalTD3", baseline(relabel={"past": 1.0}), r"Unknown kinds of goals \['past'\]"),
     ("GoalTD3", baseline(q_loss="huber"), '`q_loss` must be "mse" or "bce", not \'huber\''),
     ("GoalTD3", baseline(gamma=1), "`gamma` must be at least 0 and below 1, not 1"),
-    ("GoalTD3", lambda: GoalTD3("MultiInputPolicy", gym.make("Pendulum-v1")), "needs a goal environment"),
     ("GoalTD3.learn", of_baseline("learn", 2.5), r"`total_timesteps` must be a whole number of at least 0, not 2\.5"),
     ("GoalTD3.learn", of_baseline("learn", 5, callback="log"), "`callback` must be .*, not 'log'"),
     ("GoalTD3.train", of_baseline("train", -1), "`gradient_steps` must be at least 0, not -1"),
@@ -331,6 +330,11 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("OneStepModel", lambda: OneStepModel(horizon=0), "`horizon` must be at least 1, not 0"),
     ("TablePolicy", lambda: TablePolicy(np.ones((2, 2)), len), "rows of probabilities that add up to 1"),  # type: ignore[arg-type]
     ("PolicyFuture", future_of_an_untrained_model, "replay buffer is empty, so there are no visited goals.*pass `candidates`"),
+    ("GoalReplayBuffer.to_torch", lambda: filled().to_torch([1.0], copy=False), r"expected np.ndarray \(got list\)"),  # type: ignore[arg-type]
+    # -- evaluation
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), "FetchReach-v4"), "`env` must be a Gymnasium env.*, not str"),  # type: ignore[arg-type]
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_episodes=0), "`n_episodes` must be .* not 0"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_envs=1.5), r"`n_envs` must be .* not 1\.5"),  # type: ignore[arg-type]
     # -- checkpoints and timeouts
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(""), "`folder` must be a path, not ''"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(None), "`folder` must be a path, not None"),  # type: ignore[arg-type]
@@ -381,9 +385,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     # -- tasks and evaluation
     ("tasks", lambda: gym.make("ContinuousGridworld-v0", walls=3), "unexpected keyword argument 'walls'"),
     ("tasks", lambda: gym.make("ContinuousGridworld-v0", max_episode_steps=0), "`max_episode_steps` to be positive"),
-    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, 0), "`n_episodes` must be at least 1, not 0"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, 2, n_envs=0), "`n_envs` must be at least 1, not 0"),
-    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv()), "`make_env` must be a function"),  # type: ignore[arg-type]
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), lambda: gym.make("Pendulum-v1")), "needs a goal environment"),
     ("NoisyGoal", lambda: NoisyGoal(PointEnv(), 0.1, distance_threshold=-1.0), "must not be negative"),
 ]  # fmt: skip

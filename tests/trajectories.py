@@ -7,7 +7,8 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 
-from sb3_clearning.buffers import GoalBatch, GoalReplayBuffer
+from sb3_clearning.buffers import GoalReplayBuffer
+from sb3_clearning.goal_batch import GoalBatch
 
 ACTION_SPACE = spaces.Box(-1, 1, (3,))
 

@@ -6,7 +6,8 @@ Importing this module registers their ids; a simulator is imported only when a t
 
 from gymnasium.envs.registration import register, registry
 
-from sb3_clearning.envs.wrappers import GoalFromObservation, NoisyGoal
+from sb3_clearning.envs.goal_from_observation import GoalFromObservation
+from sb3_clearning.envs.noisy_goal import NoisyGoal
 
 #: Each task's id, where it is, and its episode length.
 _TASKS = {

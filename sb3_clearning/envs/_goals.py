@@ -1,10 +1,19 @@
 """What the goal wrappers share: types, spaces, seeds, distances, and the checks of what users give."""
 
 import copy
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+
+GoalObs = dict[str, np.ndarray]
+
+
+def check_threshold(threshold: Any) -> None:
+    """Raise an error unless it is a distance."""
+    if not isinstance(threshold, Real) or not float(threshold) >= 0:
+        raise ValueError(f"distance_threshold must not be negative, got {threshold!r}")
 
 
 def is_image(shape: tuple[int, ...], dtype: Any) -> bool:

@@ -3,8 +3,7 @@ Agents to show: of the suite's finished runs the best of each task, in rl-zoo3's
 
 ``python -m sb3_clearning.experiments agents --suite results/suite`` writes ``trained_agents/clearning/TASK_1`` (so that
 ``python -m rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it) and ``docs/films/TASK.gif``. An agent that
-rl-zoo3 has trained
-is filmed with ``--agents logs`` and without ``--suite``. Pictures without a screen need ``MUJOCO_GL=egl``.
+rl-zoo3 has trained is filmed with ``--agents logs`` and without ``--suite``. Pictures without a screen need ``MUJOCO_GL=egl``.
 """
 
 import argparse
@@ -18,7 +17,7 @@ import numpy as np
 import yaml
 
 from sb3_clearning import CLearning
-from sb3_clearning.experiments.evaluation import EVALUATION_SEED
+from sb3_clearning.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.run import read_description
 

@@ -9,7 +9,7 @@ conditions on the goal but does not divide).
 ``python -m sb3_clearning.experiments analytic_q`` writes results/analytic_q.csv, .md and .png.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,74 +102,104 @@ def formulas_2(lambda_: float, gamma: float) -> dict[str, Formulas]:
     }
 
 
-def tabular_q(process: Process, lambda_: float, gamma: float, steps: int, seeds: int) -> np.ndarray:
+class Ratio(NamedTuple):
     """
-    Tabular Q-learning with hindsight relabelling: a transition of those observed, with its next state as the goal (share
-    1 - lambda, target 1) or a random one (target gamma Q of the next state).
+    What Q-learning is run with.
 
-    :param process: The process
     :param lambda_: The relabelling ratio
     :param gamma: The discount factor
+    """
+
+    lambda_: float
+    gamma: float
+
+
+def tabular_q(process: Process, ratios: Sequence[Ratio], steps: int, seeds: int) -> np.ndarray:
+    """
+    Tabular Q-learning with hindsight relabelling: a transition of those observed, with its next state as the goal (share
+    1 - lambda, target 1) or a random one (target gamma Q of the next state). All runs of all ratios go in step.
+
+    :param process: The process
+    :param ratios: Relabelling ratios and discount factors
     :param steps: Number of updates
-    :param seeds: Number of independent runs
-    :return: Q of state and goal, the mean over the last half of the updates, ``(seeds, n_states, n_states)``
+    :param seeds: Number of independent runs of each
+    :return: Q of state and goal, the mean over the last half of the updates, ``(n_ratios, seeds, n_states, n_states)``
     """
     rng = np.random.default_rng(0)
-    q = np.zeros((seeds, process.n_states, process.n_states))
-    visits, mean, run = np.zeros_like(q), np.zeros_like(q), np.arange(seeds)
-    for step in range(steps):
-        which = rng.integers(len(process.states), size=seeds)
-        state, next_state = process.states[which], process.next_states[which]
-        random = rng.random(seeds) < lambda_
-        goal = np.where(random, rng.integers(process.n_states, size=seeds), next_state)
-        target = np.where(random, gamma * q[run, next_state, goal], 1.0)
-        visits[run, state, goal] += 1
-        rate = 20 / (20 + visits[run, state, goal])
-        q[run, state, goal] += rate * (target - q[run, state, goal])
-        if step >= steps // 2:
-            mean += q
-    return mean / (steps - steps // 2)
+    runs, n = len(ratios) * seeds, process.n_states
+    lambdas, gammas = np.repeat(np.array(ratios, dtype=float), seeds, axis=0).T
+    # Flat tables: one index for run, state and goal.
+    offset = np.arange(runs) * n * n
+    q, visits = np.zeros(runs * n * n), np.zeros(runs * n * n)
+    # The sum of q over the last half, kept by what each update changes for the rest of the time.
+    total = np.zeros_like(q)
+    half = steps // 2
+    for first in range(0, steps, 1000):
+        length = min(1000, steps - first)
+        which = rng.integers(len(process.states), size=(length, runs))
+        states, next_states = process.states[which] * n, process.next_states[which]
+        random = rng.random((length, runs)) < lambdas
+        goals = np.where(random, rng.integers(n, size=(length, runs)), next_states)
+        places, sources = offset + states + goals, offset + next_states * n + goals
+        for t in range(length):
+            place, step = places[t], first + t
+            if step == half:
+                total = q * (steps - half)
+            target = np.where(random[t], gammas * q[sources[t]], 1.0)
+            count = visits[place] + 1
+            change = 20 / (20 + count) * (target - q[place])
+            visits[place] = count
+            q[place] += change
+            if step >= half:
+                total[place] += change * (steps - step)
+    return (total / (steps - half)).reshape(len(ratios), seeds, n, n)
 
 
-def measure(setting: tuple[int, int, float, float], seeds: int, steps: int) -> Iterator[dict[str, Any]]:
+#: An example, its number of states, and the ratios to learn with.
+Setting = tuple[int, int, tuple[Ratio, ...]]
+
+
+def measure(setting: Setting, seeds: int, steps: int) -> Iterator[dict[str, Any]]:
     """
-    :param setting: Example, number of states, lambda and gamma
+    :param setting: Example, number of states, and ratios
     :param seeds: Number of seeds
     :param steps: Number of updates
-    :return: A row for each seed and quantity
+    :return: A row for each ratio, quantity and seed
     """
-    example, n, lambda_, gamma = setting
+    example, n, ratios = setting
     process = example_1(n) if example == 1 else example_2()
-    learned = tabular_q(process, lambda_, gamma, steps, seeds)
-    found = formulas_1(n, lambda_, gamma) if example == 1 else formulas_2(lambda_, gamma)
-    for quantity, values in found.items():
-        for seed, q in enumerate(learned):
-            if quantity.startswith("Q11 /"):
-                value = q[0, 0] / (q[0, 0] + q[0, 1])
-            else:
-                value = q[int(quantity[1]) - 1, int(quantity[2]) - 1]
-            numbers = {key: round(number, 5) for key, number in {**values._asdict(), "learned": float(value)}.items()}
-            yield {
-                "example": example,
-                "quantity": quantity,
-                "n": n,
-                "lambda": lambda_,
-                "gamma": gamma,
-                "seed": seed,
-                **numbers,
-            }
+    for ratio, learned in zip(ratios, tabular_q(process, ratios, steps, seeds), strict=True):
+        found = formulas_1(n, *ratio) if example == 1 else formulas_2(*ratio)
+        for quantity, values in found.items():
+            for seed, q in enumerate(learned):
+                if quantity.startswith("Q11 /"):
+                    value = q[0, 0] / (q[0, 0] + q[0, 1])
+                else:
+                    value = q[int(quantity[1]) - 1, int(quantity[2]) - 1]
+                numbers = {key: round(number, 5) for key, number in {**values._asdict(), "learned": float(value)}.items()}
+                yield {
+                    "example": example,
+                    "quantity": quantity,
+                    "n": n,
+                    "lambda": ratio.lambda_,
+                    "gamma": ratio.gamma,
+                    "seed": seed,
+                    **numbers,
+                }
 
 
-def is_done(setting: tuple[int, int, float, float], rows: list[dict[str, str]], seeds: int) -> bool:
+def is_done(setting: Setting, rows: list[dict[str, str]], seeds: int) -> bool:
     """
-    :param setting: Example, number of states, lambda and gamma
+    :param setting: Example, number of states, and ratios
     :param rows: The table
     :param seeds: Number of seeds
     :return: Whether the table has all of its rows
     """
-    wanted = tuple(map(str, setting))
-    found = {row["seed"] for row in rows if (row["example"], row["n"], row["lambda"], row["gamma"]) == wanted}
-    return found >= {str(seed) for seed in range(seeds)}
+    example, n, ratios = setting
+    keys = ("example", "n", "lambda", "gamma", "seed")
+    found = {tuple(row[key] for key in keys) for row in rows}
+    wanted = {(example, n, *ratio, seed) for ratio in ratios for seed in range(seeds)}
+    return {tuple(map(str, key)) for key in wanted} <= found
 
 
 def summary(rows: list[dict[str, str]]) -> dict[tuple[str, ...], dict[str, float]]:
@@ -248,8 +278,8 @@ def main(argv: list[str]) -> None:
     options = arguments.parse_args(argv)
     check(options, arguments)
     lambdas = LAMBDAS[1:3] if options.quick else LAMBDAS
-    cases = [(1, 2), (1, 10), (2, 2)]
-    settings = [(*case, value, gamma) for case in cases for gamma in GAMMAS for value in lambdas]
+    ratios = tuple(Ratio(value, gamma) for gamma in GAMMAS for value in lambdas)
+    settings = [(*case, ratios) for case in ((1, 2), (1, 10), (2, 2))]
     path = options.output / ("analytic_q_quick.csv" if options.quick else "analytic_q.csv")
     steps = 5000 if options.quick else 40_000
     work = partial(measure, seeds=options.seeds, steps=steps)

@@ -20,7 +20,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
 from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.experiments.evaluation import EVALUATION_SEED, evaluate_goals
+from sb3_clearning.evaluation import EVALUATION_SEED, evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.rows import append_row, read_rows, spread
 

@@ -15,7 +15,7 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
-from sb3_clearning.experiments.evaluation import evaluate_goals
+from sb3_clearning.evaluation import evaluate_goals
 
 ENV_ID = "FetchReach-v4"
 N_EPISODES = 20
@@ -82,9 +82,8 @@ def plot_curve(curve: Curve, path: Path) -> None:
 
 def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
     """
-    Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal
-    plane through
-    the hand, and the difference that the action makes.
+    Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal plane
+    through the hand, and the difference that the action makes.
 
     :param model: A trained model
     :param path: The picture to write

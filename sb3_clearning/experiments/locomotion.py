@@ -67,7 +67,7 @@ def load(name: str, data: Path) -> tuple[Experience, str]:
     arrays = dict(np.load(path))
     for key in ("observations", "next_observations"):
         arrays[key] = arrays[key][:, TASKS[name].n_position :]
-    return experience_from(arrays), "own SAC agent"
+    return experience_from(arrays), "own PPO agent"
 
 
 def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON) -> Split:
@@ -226,17 +226,17 @@ def main(argv: list[str]) -> None:
     arguments = parser("locomotion", __doc__, seeds=3)
     arguments.add_argument("--tasks", nargs="+", default=["walker2d", "hopper", "ant"], choices=list(TASKS))
     arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
-    arguments.add_argument("--batches", type=int, default=10_000, help="for Monte Carlo and the model (the paper: 30000)")
-    arguments.add_argument("--td-batches", type=int, default=3000, help="for TD, as in the paper")
+    arguments.add_argument("--batches", type=int, default=3000, help="for C-learning (the paper: 30000 for MC, 3000 for TD)")
+    arguments.add_argument("--model-batches", type=int, default=10_000, help="for the model (the paper: 30000)")
     options = arguments.parse_args(argv)
     check(options, arguments)
     gammas: tuple[float, ...] = GAMMAS
     if options.quick:
-        options.seeds, options.batches, options.td_batches, gammas = 1, 300, 300, (0.5, 0.95)
+        options.seeds, options.batches, options.model_batches, gammas = 1, 300, 300, (0.5, 0.95)
     path = options.output / ("locomotion_quick.csv" if options.quick else "locomotion.csv")
     for task in options.tasks:
         load(task, options.data)  # raises an error before anything is learned
-    batches = {"mc": options.batches, "td": options.td_batches, "model": options.batches}
+    batches = {"mc": options.batches, "td": options.batches, "model": options.model_batches}
     settings = [(task, method, seed) for seed in range(options.seeds) for task in options.tasks for method in METHODS]
     work = partial(measure, data=options.data, batches=batches, gammas=gammas)
     rows = sweep(path, FIELDS, settings, partial(is_done, gammas=gammas), work, options.jobs)

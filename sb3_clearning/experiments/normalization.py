@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sb3_clearning.experiments.gridworld import FIELDS, PAPER, Setting, by_seed, is_done, measure
+from sb3_clearning.experiments.gridworld import FIELDS, PAPER, Setting, by_seed, falling_rate, is_done, measure
 from sb3_clearning.experiments.rows import spread
 from sb3_clearning.experiments.statistics import half_width
 from sb3_clearning.experiments.sweep import check, parser, sweep
@@ -33,7 +33,9 @@ def settings(quick: bool) -> list[Setting]:
         **{f"Q, λ {value}": replace(LARGE, method="q", lambda_=value) for value in lambdas},
     }
     if not quick:
-        learned["TD, w averaged"] = replace(LARGE, method="td", average_next_actions=True)
+        # The paper's constant rate leaves noise in the last network.
+        learned["MC, falling rate"] = replace(LARGE, method="mc", learning_rate=falling_rate)
+        learned["TD, falling rate"] = replace(LARGE, method="td", learning_rate=falling_rate)
     return [Setting(name, False, training) for name, training in learned.items()]
 
 

@@ -123,12 +123,13 @@ def normalization_lines(rows: Rows) -> list[Line]:
     :return: The claims on sums
     """
     lines = []
-    for method in ("MC", "TD", "TD, w averaged"):
+    for method in ("MC", "TD", "MC, falling rate", "TD, falling rate"):
         totals = gridworld.by_seed(rows, "on-policy", method, "ratio", "total")
         if totals:
             mean = float(np.mean(list(totals.values())))
             claim = f"C-learning's predictions sum to 1 ({method})"
-            lines.append(Line(claim, "1", _text(totals), _verdict(0.9 <= mean <= 1.1)))
+            ours = f"{_text(totals)}, from {min(totals.values()):.2f} to {max(totals.values()):.2f}"
+            lines.append(Line(claim, "1", ours, _verdict(0.9 <= mean <= 1.1)))
     for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself")):
         names = sorted({row["method"] for row in rows if row["method"].startswith("Q")})
         sums = {name: gridworld.by_seed(rows, "on-policy", name, reading, "total") for name in names}
@@ -169,6 +170,15 @@ def relabel_lines(rows: Rows) -> list[Line]:
             ours = f"{text}: MC C-learning is better for {outperformed} of {len(gammas)} γ"
             verdict = _verdict(outperformed == len(gammas))
             lines.append(Line("C-learning outperforms Q-learning at its best λ", "-", ours, verdict))
+            worst = {gamma: max(found.mean() for found in relabel_ratio.curve(rows, gamma, reading).values())
+                     for gamma in gammas}  # fmt: skip
+            behind = [gamma for gamma in gammas if worst[gamma] > relabel_ratio.uniform_kl(rows, gamma)]
+            ours = f"{text}: " + "; ".join(
+                f"γ {gamma}: worst {worst[gamma]:.3f}, uniform {relabel_ratio.uniform_kl(rows, gamma):.3f}" for gamma in gammas
+            )
+            why = f"for {len(behind)} of {len(gammas)} γ, within λ from 0.1 to 0.99"
+            claim = "Too large or too small a λ makes Q-learning worse than a uniform prediction"
+            lines.append(Line(claim, "-", ours, _verdict(bool(behind), why)))
     return lines
 
 
@@ -182,7 +192,14 @@ def analytic_lines(rows: Rows) -> list[Line]:
     parts = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in off.items()]
     ours = f"largest difference to tabular Q-learning: {', '.join(parts)}"
     verdict = _verdict(off["truth"] > 0.05, "Q is not the future; the formulas need the corrections of results/analytic_q.md")
-    return [Line("Q-learning's fixed point is not the future (two examples)", "closed forms", ours, verdict)]
+    first = [one["learned"] for key, one in summary(rows).items() if key[0] == "1"]
+    most = f"{max(first):.3f} ({len(first)} settings)"
+    why = "" if max(first) > 1 else "it cannot be: targets lie within [0, 1]"
+    return [
+        Line("Q-learning's fixed point is not the future (two examples)", "closed forms", ours, verdict),
+        Line("Example 1: Q is greater than 1", "above 1", f"largest Q of a state for itself: {most}",
+             _verdict(max(first) > 1, why)),
+    ]  # fmt: skip
 
 
 def locomotion_lines(rows: Rows) -> list[Line]:

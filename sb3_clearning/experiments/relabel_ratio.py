@@ -23,7 +23,7 @@ from sb3_clearning.future.training import TrainingSettings
 GAMMAS = (0.5, 0.7, 0.9, 0.95)
 #: The neighbours of (1 + gamma) / 2 are .05 apart, or .025 beyond .9.
 LAMBDAS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
-FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total")
+FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total", "uniform_kl")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,9 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     for reading in ("ratio", "density") if method == "q" else ("ratio",):
         for number, seed in enumerate(experiments):
             density = log_densities(logits[number], seed, method, reading, 0.0)
-            found = errors(density, true_future(seed, training.gamma))
-            numbers = {"kl": round(found.kl, 6), "total": round(found.total, 6)}
+            truth = true_future(seed, training.gamma)
+            found, uniform = errors(density, truth), errors(np.zeros_like(density), truth)
+            numbers = {"kl": round(found.kl, 6), "total": round(found.total, 6), "uniform_kl": round(uniform.kl, 6)}
             yield {"gamma": gamma, "method": method, "lambda": ratio, "reading": reading, "seed": number, **numbers}
 
 
@@ -111,6 +112,16 @@ def c_learning(rows: list[dict[str, str]], gamma: float, method: str) -> np.ndar
     return np.array(list(found.values()))
 
 
+def uniform_kl(rows: list[dict[str, str]], gamma: float) -> float:
+    """
+    :param rows: The table
+    :param gamma: The discount factor
+    :return: The mean KL of a uniform prediction over seeds
+    """
+    found = {row["seed"]: float(row["uniform_kl"]) for row in rows if row["gamma"] == str(gamma)}
+    return float(np.mean(list(found.values())))
+
+
 def grid_steps(lambdas: list[float], best: float, predicted: float) -> int:
     """
     :param lambdas: The grid
@@ -142,9 +153,9 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         "the hypothesis "
         "(1 + γ) / 2; KL mean ± standard deviation over seeds.",
         "",
-        "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | KL of TD | "
-        "KL of MC |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | worst KL | "
+        "KL of TD | KL of MC | KL of uniform |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for gamma in gammas_of(rows):
         for reading in ("ratio", "density"):
@@ -155,9 +166,11 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
             predicted = (1 + gamma) / 2
             near = min(found, key=lambda value: abs(value - predicted))
             td, mc = (spread(list(c_learning(rows, gamma, method)), 3) for method in ("td", "mc"))
+            worst = max(found, key=lambda value: found[value].mean())
             lines.append(
                 f"| {gamma} | {reading} | {predicted:.3f} | {best} | {grid_steps(list(found), best, predicted)} | "
-                f"{spread(list(found[best]), 3)} | {spread(list(found[near]), 3)} | {td} | {mc} |"
+                f"{spread(list(found[best]), 3)} | {spread(list(found[near]), 3)} | {found[worst].mean():.3f} (λ {worst}) | "
+                f"{td} | {mc} | {uniform_kl(rows, gamma):.3f} |"
             )
     lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
     path.write_text("\n".join(lines))
@@ -181,6 +194,7 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
             values = c_learning(rows, gamma, method)
             if len(values):
                 axes.axhline(values.mean(), linestyle=style, color="tab:orange", label=f"{method.upper()} C-learning")
+        axes.axhline(uniform_kl(rows, gamma), color="tab:gray", linewidth=0.8, label="uniform")
         axes.axvline((1 + gamma) / 2, color="black", linewidth=0.8, label="(1 + γ) / 2")
         axes.set(title=f"γ = {gamma}", xlabel="relabelling ratio λ", ylabel="KL divergence")
     figure.axes[0].legend(frameon=False, fontsize=7)

@@ -11,11 +11,11 @@ from typing import Any
 import torch as th
 
 from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import append_row, read_rows
+from sb3_clearning.experiments.rows import append_row, read_rows, write_rows
 
 RESULTS = Path("results")
 #: What stands in every row beside a run's own columns.
-CONSTANTS = ("seconds", "versions", "commit")
+CONSTANTS = ("seconds", "cpu_seconds", "versions", "commit")
 
 
 def parser(name: str, description: str | None, seeds: int = 20) -> argparse.ArgumentParser:
@@ -43,11 +43,12 @@ def check(options: argparse.Namespace, arguments: argparse.ArgumentParser) -> No
     options.output.mkdir(parents=True, exist_ok=True)
 
 
-def _run(work: Callable[[Any], Iterable[dict[str, Any]]], setting: Any) -> tuple[list[dict[str, Any]], float]:
+def _run(work: Callable[[Any], Iterable[dict[str, Any]]], setting: Any) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """:return: A setting's rows, and how long they took by the clock and of the processor (which others may use, too)"""
     th.set_num_threads(1)
-    start = time.time()
+    start, cpu_start = time.time(), time.process_time()
     rows = list(work(setting))
-    return rows, time.time() - start
+    return rows, {"seconds": round(time.time() - start, 1), "cpu_seconds": round(time.process_time() - cpu_start, 1)}
 
 
 def sweep(
@@ -76,9 +77,13 @@ def sweep(
     print(f"{len(settings) - len(missing)} of {len(settings)} settings are in {path}; {len(missing)} to do", flush=True)
     constants = {"versions": versions(), "commit": commit()}
 
-    def record(found: list[dict[str, Any]], seconds: float) -> None:
+    columns = [*fields, *CONSTANTS]
+    if rows and list(rows[0]) != columns:  # an older table, with fewer columns
+        write_rows(path, ({name: row.get(name, "") for name in columns} for row in rows), columns)
+
+    def record(found: list[dict[str, Any]], times: dict[str, float]) -> None:
         for row in found:
-            append_row(path, {**row, **constants, "seconds": round(seconds, 1)}, [*fields, *CONSTANTS])
+            append_row(path, {**row, **constants, **times}, columns)
 
     with tqdm(total=len(missing), desc=path.stem) as bar:
         if jobs == 1:

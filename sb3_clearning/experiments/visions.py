@@ -18,7 +18,7 @@ from sb3_clearning.density import FutureStateEstimator
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, make_env
 from sb3_clearning.experiments.sweep import check, parser
 from sb3_clearning.future.experience import Experience, experience_from
-from sb3_clearning.future.plots import expected_picture
+from sb3_clearning.future.plots import background_of, expected_picture
 
 GAMMAS = (0.5, 0.9, 0.99)
 #: The paper's horizons, after which the agent has left the picture.
@@ -70,10 +70,11 @@ class Camera:
 
     def __init__(self, name: str, states: np.ndarray, size: int = 160):
         flat = name == "ant"
-        x = np.percentile(states[:, 0], [2, 98])
-        centre = [float(x.mean()), float(np.median(states[:, 1])) if flat else 0.0, 0.5]
-        reach = max(float(np.ptp(x)), float(np.ptp(np.percentile(states[:, 1], [2, 98]))) if flat else 0.0, 2.0)
-        view = {"type": 0, "lookat": np.array(centre), "distance": 1.2 * reach + 1.5, "azimuth": 90.0,
+        x, y = (np.percentile(states[:, axis], [1, 99]) for axis in (0, 1))
+        centre = [float(x.mean()), float(y.mean()) if flat else 0.0, 0.5]
+        # A picture is twice as wide as high, and shows 1.66 times the distance across; half a metre is the robot itself.
+        reach = max(float(np.ptp(x)), 2 * float(np.ptp(y)) if flat else 0.0) + 1.0
+        view = {"type": 0, "lookat": np.array(centre), "distance": max(reach / 1.5, 2.5), "azimuth": 90.0,
                 "elevation": -60.0 if flat else -10.0}  # fmt: skip
         task = TASKS[name]
         self._env: gym.Env = make_env(
@@ -118,10 +119,11 @@ def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[f
     longest = int(np.argmax(lengths))
     start = int(np.concatenate([[0], np.cumsum(lengths)])[longest])
     shown = start + np.linspace(0, 0.6 * lengths[longest], N_STATES).astype(int)
-    camera = Camera(name, candidates)
+    camera = Camera(name, np.concatenate([candidates, states[shown]]))
     pictures = np.stack([camera.picture(state) for state in tqdm(candidates, desc=f"{name}: pictures")])
     now = [camera.picture(states[index]) for index in shown]
     camera.close()
+    background = background_of(pictures)
 
     figure = Figure(figsize=(2.6 * N_STATES, 1.5 * (1 + len(gammas))), layout="constrained")
     grid = figure.subplots(1 + len(gammas), N_STATES, squeeze=False)
@@ -132,11 +134,12 @@ def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[f
         estimator = FutureStateEstimator(gamma, hidden=(256,), w_clip=20.0, seed=seed)
         estimator.fit(experience, method="td", steps=batches, progress_bar=True)
         for axes, index in zip(row, shown, strict=True):
-            axes.imshow(expected_picture(estimator, states[index], experience.actions[index], candidates, pictures))
+            pair = states[index], experience.actions[index]
+            axes.imshow(expected_picture(estimator, *pair, candidates, pictures, background))
         row[0].set_ylabel(f"γ = {gamma}")
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
-    figure.suptitle(f"{TASKS[name].env_id}: a state, and the expected future by TD C-learning")
+    figure.suptitle(f"{TASKS[name].env_id}: a state, and the expected future by TD C-learning (contrast raised)")
     figure.savefig(path, dpi=130)
     print(f"wrote {path}", flush=True)
 

@@ -16,8 +16,7 @@ class HindsightQEstimator(FutureStateEstimator):
     Q-learning on hindsight-relabelled goals (Eq. "q-learning-loss"), read as a density of future states.
 
     How Q is read decides everything, and the paper does not say. Its fixed point is a ratio to the marginal, up to a factor:
-    with
-    :math:`\lambda \to 1`, :math:`\lambda p(g) Q = (1 - \lambda) p(s' = g) + \lambda \gamma p(g) E[Q']`, so that
+    with :math:`\lambda \to 1`, :math:`\lambda p(g) Q = (1 - \lambda) p(s' = g) + \lambda \gamma p(g) E[Q']`, so that
     :math:`Q p(g) \frac{\lambda}{1-\lambda} (1-\gamma)` obeys the recursion of :math:`p_+`. "ratio" reads it so, "density"
     takes Q itself for the density.
 

@@ -23,8 +23,8 @@ class PolicyFuture(FuturePredictor):
     r"""
     The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: each goal is asked about as the
     one that the policy is commanded to reach. So over goals it is no single distribution, and what is averaged over candidates
-    (the expected future state, an event's probability) says which of them the policy can reach, not where it goes.
-    For the future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
+    (the expected future state, an event's probability) says which of them the policy can reach, not where it goes. For the
+    future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
 
     Observations are those of the environment; their ``desired_goal`` is not read and may be missing.
 

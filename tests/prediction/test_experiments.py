@@ -9,7 +9,7 @@ import pytest
 
 from sb3_clearning.envs.gridworld import future_distribution
 from sb3_clearning.experiments import __main__ as command_line
-from sb3_clearning.experiments import analytic_q, gridworld, relabel_ratio
+from sb3_clearning.experiments import analytic_q, gridworld, locomotion_data, relabel_ratio
 from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
 from sb3_clearning.experiments.locomotion import split
 from sb3_clearning.experiments.statistics import half_width, paired_interval
@@ -62,15 +62,26 @@ def test_c_learning_beats_uniform_predictions_on_the_gridworld() -> None:
         assert errors(found + np.log(seed.marginal()), truth).kl < uniform / 2
 
 
-@pytest.mark.parametrize(("lambda_", "gamma"), [(0.5, 0.9), (0.8, 0.5)])
-def test_the_closed_forms_are_what_q_learning_learns(lambda_: float, gamma: float) -> None:
-    learned = analytic_q.tabular_q(analytic_q.example_2(), lambda_, gamma, steps=4000, seeds=20).mean(axis=0)
-    formulas = analytic_q.formulas_2(lambda_, gamma)
-    for name in ("Q11", "Q12", "Q21", "Q22"):
-        value = learned[int(name[1]) - 1, int(name[2]) - 1]
-        assert abs(value - formulas[name].fixed_point) < 0.03
-    first = analytic_q.tabular_q(analytic_q.example_1(3), lambda_, gamma, steps=4000, seeds=20).mean(axis=0)
-    assert abs(first[0, 0] - analytic_q.formulas_1(3, lambda_, gamma)["Q11"].fixed_point) < 0.03
+def test_the_closed_forms_are_what_q_learning_learns() -> None:
+    ratios = [analytic_q.Ratio(0.5, 0.9), analytic_q.Ratio(0.8, 0.5)]
+    second = analytic_q.tabular_q(analytic_q.example_2(), ratios, steps=6000, seeds=20).mean(axis=1)
+    first = analytic_q.tabular_q(analytic_q.example_1(3), ratios, steps=6000, seeds=20).mean(axis=1)
+    for index, ratio in enumerate(ratios):
+        formulas = analytic_q.formulas_2(*ratio)
+        for name in ("Q11", "Q12", "Q21", "Q22"):
+            value = second[index, int(name[1]) - 1, int(name[2]) - 1]
+            assert abs(value - formulas[name].fixed_point) < 0.03
+        assert abs(first[index, 0, 0] - analytic_q.formulas_1(3, *ratio)["Q11"].fixed_point) < 0.03
+
+
+def test_the_mean_of_tabular_q_is_that_of_a_plain_loop() -> None:
+    # One state that leads to itself and lambda 0: each update is of the same place, with the target 1.
+    q, kept = 0.0, []
+    for step in range(50):
+        q += 20 / (20 + step + 1) * (1 - q)
+        kept.append(q)
+    found = analytic_q.tabular_q(analytic_q.example_1(1), [analytic_q.Ratio(0.0, 0.9)], steps=50, seeds=2)
+    assert np.allclose(found, np.mean(kept[25:]), rtol=1e-12)
 
 
 def test_the_corrected_formulas_solve_the_paper_s_equations() -> None:
@@ -108,6 +119,17 @@ def test_a_sweep_writes_rows_as_they_come_and_goes_on(tmp_path: Path) -> None:
     assert [row["value"] for row in csv.DictReader(path.open())] == ["1", "4"]
     rows = sweep(path, ("setting", "value"), [1, 2, 4], _done, _work, jobs=1)
     assert [row["value"] for row in rows] == ["1", "4", "16"]
+    assert float(rows[-1]["cpu_seconds"]) >= 0
+
+
+def test_a_sweep_adds_columns_that_an_older_table_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.csv"
+    path.write_text("setting,value,seconds,versions,commit\n1,1,0.1,v,c\n")
+    rows = sweep(path, ("setting", "value"), [1, 2], _done, _work, jobs=1)
+    assert [(row["value"], row["seconds"], row["commit"]) for row in rows[:1]] == [("1", "0.1", "c")]
+    assert rows[0]["cpu_seconds"] == ""
+    assert rows[1]["value"] == "4"
+    assert None not in rows[1]
 
 
 def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
@@ -124,6 +146,30 @@ def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
     assert (found.futures[:, :, 1] - found.states[:, None, 1] == np.arange(1, 101)).all()
     with pytest.raises(ValueError, match="No test episode has 200 steps"):
         split(experience_from(data), "test", seed=0, horizon=200)
+
+
+def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    task = locomotion_data.TASKS["hopper"]
+    agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048.zip", "scaling_2048.pkl"]
+    again = locomotion_data.train_agent(task, 2048, 0, tmp_path)  # nothing is left to do
+    states = np.random.default_rng(0).normal(size=(5, 11))
+    mean, variance = again.scaling.obs_rms.mean, again.scaling.obs_rms.var  # type: ignore[union-attr]
+    assert np.abs(variance - 1).max() > 0.1  # it has seen the environment
+    standardised = ((states - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10).astype(np.float32)
+    for one in (agent, again):
+        one.model.set_random_seed(1)
+        expected = one.model.predict(standardised, deterministic=False)[0]
+        one.model.set_random_seed(1)
+        assert np.allclose(one.act(states), expected, atol=1e-5)
+    longer = locomotion_data.train_agent(task, 4096, 0, tmp_path)
+    assert longer.model.num_timesteps == 4096
+    assert [path.name for path in tmp_path.glob("model_*")] == ["model_4096.zip"]
+    data = locomotion_data.collect(task, longer, 400, seed=3)
+    assert data["observations"].shape == (400, 12)
+    inside = ~(data["terminations"] | data["truncations"])[:-1]
+    assert np.array_equal(data["observations"][1:][inside], data["next_observations"][:-1][inside])
 
 
 def test_the_command_runs_and_says_what_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

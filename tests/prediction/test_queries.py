@@ -13,7 +13,7 @@ from sb3_clearning.future.calibration import reliability
 from sb3_clearning.future.encoding import Encoder, Values
 from sb3_clearning.future.geometric import future_rows
 from sb3_clearning.future.marginals import KernelMarginal, TableMarginal, UniformMarginal
-from sb3_clearning.future.plots import density_map, expected_picture, plot_reliability, save_density_map
+from sb3_clearning.future.plots import background_of, density_map, expected_picture, plot_reliability, save_density_map
 from sb3_clearning.future.queries import FuturePredictor
 
 
@@ -139,6 +139,16 @@ def test_pictures() -> None:
     assert picture.shape == (2, 3, 3)
     assert picture[0, 2].min() == 255  # the likeliest candidate's
     assert picture[0, 0].max() < 5
+    # Something that is likely nowhere is faint, and as bright as in its own picture once the background is known.
+    many = np.zeros((20, 2, 20, 3), dtype=np.uint8) + 100
+    many[np.arange(20), 0, np.arange(20)] = 200
+    places = np.linspace(-3, 3, 20, dtype=np.float32)[:, None]
+    background = background_of(many)
+    assert (background == 100).all()
+    raised = expected_picture(predictor, np.array([0.0]), np.zeros(1), places, many, background)
+    assert 195 <= raised.max() <= 201
+    assert np.argmax(raised[0, :, 0]) in (9, 10)
+    assert (raised[1] == 100).all()
     with pytest.raises(ValueError, match="its picture"):
         expected_picture(predictor, np.array([2.9]), np.zeros(1), candidates, pictures[:2])
     axes = Figure().subplots()

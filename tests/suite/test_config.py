@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sb3_clearning.envs import TASK_IDS
-from sb3_clearning.experiments.evaluation import EVALUATION_SEED
+from sb3_clearning.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Suite
 from suite.tiny import write_config
 

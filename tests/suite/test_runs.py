@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -15,11 +14,10 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.experiments.rows import write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main
 from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm
-from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken, write_description
+from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken
 from sb3_clearning.experiments.suite.table import Output
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
@@ -133,38 +131,6 @@ def test_a_damaged_checkpoint_is_never_unpickled(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(UnreadableFileError, match="checksum"):
         execute(type(run)(**{**run.__dict__, "steps": 60}), folder)
-
-
-def _write_earlier_layout(run: Run, folder: Path, rows: list[dict[str, Any]], model: OffPolicyAlgorithm) -> None:
-    write_description(run, folder)
-    step = folder / f"step_{int(rows[-1]['step']):010d}"
-    model.save(step / "model.zip")
-    write_rows(step / "rows.csv", rows, list(rows[-1]))
-
-
-def test_runs_of_the_earlier_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run,) = tiny_runs(write_config(tmp_path), ["clearning"])
-    expected = undisturbed([run], tmp_path / "new")
-    output = Output(tmp_path / "earlier")
-    folder = output.run_folder(run)
-    model = _final_model(run, Output(tmp_path / "new").run_folder(run))
-    # Finished: its rows and its model are taken, and nothing is done again.
-    _write_earlier_layout(run, folder, expected, model)
-    capsys.readouterr()
-    execute(run, folder)
-    assert capsys.readouterr().out == ""
-    assert output.merge() == expected
-    loaded = checkpoint.final_model(run, folder)
-    for name, tensor in loaded.policy.state_dict().items():
-        assert tensor.equal(model.policy.state_dict()[name]), name
-    # Not finished: it starts again, and says so.
-    shutil.rmtree(folder)
-    _write_earlier_layout(run, folder, expected[:2], model)
-    assert output.state(run).done == 60
-    execute(run, folder)
-    assert "layout of an earlier version" in capsys.readouterr().out
-    assert measured(output.merge()) == measured(expected)
-    assert (folder / "earlier_layout_step_0000000060" / "model.zip").exists()
 
 
 def test_kill_9_in_the_middle_of_the_matrix(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 import torch as th
 
-from sb3_clearning.buffers import GoalBatch
 from sb3_clearning.clearning import CLearning
 from sb3_clearning.goal_algorithm import split_observations
+from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import importance_weight
 
 

@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.experiments.evaluation import evaluate_goals
+from sb3_clearning.evaluation import evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.rows import write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
@@ -198,12 +198,6 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
         rows = checkpoint.rows_of(folder)
         if rows and int(rows[-1]["step"]) >= run.steps:
             return
-        if checkpoint.put_earlier_aside(folder):
-            print(
-                f"{run.name}: its checkpoint has the layout of an earlier version, which this one does not go on from. It is "
-                "put aside in the run's folder, and the run starts again.",
-                flush=True,
-            )
         algorithm = find_algorithm(run.algorithm, run.method)
         learn = _learn if issubclass(algorithm, GoalAlgorithm) else _learn_in_segments
         learn(run, folder, algorithm)

@@ -29,24 +29,33 @@ def scored_distance(achieved_goal: np.ndarray, goal: np.ndarray, info: dict[str,
 
 
 def evaluate_goals(
-    model: BaseAlgorithm, make_env: Callable[[], gym.Env], n_episodes: int = 50, seed: int = EVALUATION_SEED, n_envs: int = 10
+    model: BaseAlgorithm,
+    env: gym.Env | Callable[[], gym.Env],
+    n_episodes: int = 50,
+    seed: int = EVALUATION_SEED,
+    n_envs: int = 10,
 ) -> dict[str, float]:
     """
-    Run episodes with fixed seeds, several environments in step so that the policy sees batches.
+    Run episodes with fixed seeds and the deterministic policy::
+
+        evaluate_goals(model, lambda: gym.make("FetchReach-v4"))["success"]
+
+    If the model was trained with a ``VecNormalize``, its observations are normalized with the same statistics.
 
     :param model: The model
-    :param make_env: Makes a goal environment
+    :param env: A goal environment, or a function that makes one: then several take steps together, which is faster
     :param n_episodes: Number of episodes
     :param seed: The seed of the first episode; the next ones follow
-    :param n_envs: Number of environments
+    :param n_envs: Number of environments, if there is a function to make them
     :return: The success rate at the episode's end and the means of initial, final, minimum, average distance and change
     """
     check_number("n_episodes", n_episodes, 1, whole=True)
     check_number("n_envs", n_envs, 1, whole=True)
-    if not callable(make_env):
-        raise ValueError(f"`make_env` must be a function that makes an environment, not {make_env!r}.")
-    envs = [make_env() for _ in range(min(n_envs, n_episodes))]
+    if not isinstance(env, gym.Env) and not callable(env):
+        raise ValueError(f"`env` must be a Gymnasium environment or a function that makes one, not {type(env).__name__}.")
+    envs = [env] if isinstance(env, gym.Env) else [env() for _ in range(min(n_envs, n_episodes))]
     check_goal_space(envs[0].observation_space)
+    normalize = model.get_vec_normalize_env()
     distances, successes = DistanceTracker(1, window=n_episodes), []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
     waiting = list(range(seed, seed + n_episodes))
@@ -62,6 +71,8 @@ def evaluate_goals(
     while observations:
         running = list(observations)
         batch = {key: np.stack([observations[index][key] for index in running]) for key in observations[running[0]]}
+        if normalize is not None:
+            batch = normalize.normalize_obs(batch)  # type: ignore[assignment]
         actions, _ = model.predict(batch, deterministic=True)
         for index, action in zip(running, actions, strict=True):
             goal = observations[index]["desired_goal"]
@@ -75,7 +86,9 @@ def evaluate_goals(
                     begin(index)
                 else:
                     del observations[index]
-    for env, tracker in zip(envs, trackers, strict=True):
-        env.close()
+    for tracker in trackers:
         distances.episodes.extend(tracker.episodes)
+    if callable(env):
+        for made in envs:
+            made.close()
     return {"success": float(np.mean(successes)), **distances.means()}

@@ -1,0 +1,77 @@
+"""GoalBatch: transitions with their goals, as an update reads them."""
+
+from functools import cached_property
+
+import torch as th
+
+
+class GoalBatch:
+    """
+    Transitions with their goals. There is no reward in it. What is a view is made when it is asked for.
+
+    :param rows: The float keys of the observations in the space's order, then the actions: ``(batch, features + action_dim)``
+    :param next_rows: The float keys of the next observations: ``(batch, features)``
+    :param side: The other keys of the observations
+    :param next_side: The other keys of the next observations
+    :param dones: ``(batch,)``, 1 where the environment truly terminated (not where it was truncated)
+    :param reached: ``(batch,)``, 1 where the goal is what the next state achieves; None: to be found from the rows when it is
+        asked for
+    :param kinds: For each kind of goal its slice of the batch
+    :param layout: For each key of the space, in its order, its columns and its shape; no columns for those of ``side``
+    """
+
+    def __init__(
+        self,
+        rows: th.Tensor,
+        next_rows: th.Tensor,
+        side: dict[str, th.Tensor],
+        next_side: dict[str, th.Tensor],
+        dones: th.Tensor,
+        reached: th.Tensor | None,
+        kinds: dict[str, slice],
+        layout: dict[str, tuple[slice | None, tuple[int, ...]]],
+    ):
+        self._rows, self._next_rows, self._side, self._next_side, self._layout = rows, next_rows, side, next_side, layout
+        self.dones, self._reached, self.kinds = dones, reached, kinds
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def inputs(self) -> th.Tensor | None:
+        """:return: Observations and actions as one matrix ``(batch, features + action_dim)``; None if a key is no float"""
+        return None if self._side else self._rows
+
+    @property
+    def next_inputs(self) -> th.Tensor | None:
+        """:return: Next observations as one matrix ``(batch, features)``; None if a key is not of floats"""
+        return None if self._side else self._next_rows
+
+    @cached_property
+    def observations(self) -> dict[str, th.Tensor]:
+        """:return: The states; ``desired_goal`` is the sampled goal"""
+        return self._as_dict(self._rows, self._side)
+
+    @cached_property
+    def next_observations(self) -> dict[str, th.Tensor]:
+        """:return: The next states, with the same goals"""
+        return self._as_dict(self._next_rows, self._next_side)
+
+    @cached_property
+    def reached(self) -> th.Tensor:
+        """:return: ``(batch,)``, 1 where the goal is what the next state achieves"""
+        if self._reached is not None:
+            return self._reached
+        same = self.next_observations["desired_goal"] == self.next_observations["achieved_goal"]
+        return same.flatten(1).all(dim=1).to(self.dones.dtype)
+
+    @property
+    def actions(self) -> th.Tensor:
+        """:return: ``(batch, action_dim)``, within [-1, 1]"""
+        return self._rows[:, self._next_rows.shape[1] :]
+
+    def _as_dict(self, rows: th.Tensor, side: dict[str, th.Tensor]) -> dict[str, th.Tensor]:
+        return {
+            key: side[key] if columns is None else rows[:, columns].reshape(-1, *shape)
+            for key, (columns, shape) in self._layout.items()
+        }
