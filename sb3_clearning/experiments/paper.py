@@ -189,12 +189,19 @@ def relabel_lines(rows: Rows) -> list[Line]:
             near += steps <= 1
             mc = relabel_ratio.c_learning(rows, gamma, "mc")
             outperformed += bool(len(mc)) and bool(mc.mean() < found[best].mean())
-            parts.append(f"γ {gamma}: best λ {best}, hypothesis {(1 + gamma) / 2:.3f}")
+            ideal = relabel_ratio.curve(rows, gamma, reading, "fixed point")
+            exact = min(ideal, key=lambda value: ideal[value].mean(), default=np.nan)
+            parts.append(f"γ {gamma}: best λ {best}, hypothesis {(1 + gamma) / 2:.3f}, of the exact fixed point {exact}")
         if parts:
             holds = near >= min(3, len(gammas))
+            why = (
+                "The fixed point of the loss tends to the true ratio as λ tends to 1; only that the network then hardly sees the "
+                "next states, with their weight 1 - λ, speaks for a smaller one"
+            )
+            why = why if reading == "ratio" else "Without the marginal there is no λ for which Q is the future"
             lines.append(
                 Line("λ = (1 + γ) / 2 is the best relabelling ratio", "almost exactly", f"{text}: " + "; ".join(parts),
-                     _verdict(holds, f"within one grid step for {near} of {len(gammas)}"))
+                     _verdict(holds, f"within one grid step for {near} of {len(gammas)}. {why}"))
             )  # fmt: skip
             ours = f"{text}: MC C-learning is better for {outperformed} of {len(gammas)} γ"
             verdict = _verdict(outperformed == len(gammas))
