@@ -195,8 +195,8 @@ def relabel_lines(rows: Rows) -> list[Line]:
         if parts:
             holds = near >= min(3, len(gammas))
             why = (
-                "The fixed point of the loss tends to the true ratio as λ tends to 1; only that the network then hardly sees the "
-                "next states, with their weight 1 - λ, speaks for a smaller one"
+                "The fixed point of the loss tends to the true ratio as λ tends to 1; only that the network then hardly sees "
+                "the next states, with their weight 1 - λ, speaks for a smaller one"
             )
             why = why if reading == "ratio" else "Without the marginal there is no λ for which Q is the future"
             lines.append(
