@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
@@ -172,7 +173,9 @@ def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048.zip", "scaling_2048.pkl"]
     again = locomotion_data.train_agent(task, 2048, 0, tmp_path)  # nothing is left to do
     states = np.random.default_rng(0).normal(size=(5, 11))
-    mean, variance = again.scaling.obs_rms.mean, again.scaling.obs_rms.var  # type: ignore[union-attr]
+    seen = again.scaling.obs_rms
+    assert isinstance(seen, RunningMeanStd)
+    mean, variance = seen.mean, seen.var
     assert np.abs(variance - 1).max() > 0.1  # it has seen the environment
     standardised = ((states - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10).astype(np.float32)
     for one in (agent, again):
