@@ -93,6 +93,7 @@ def gridworld_lines(rows: Rows) -> list[Line]:
             else:
                 holds, less = mean_td < mean_best, f"TD's KL is {mean_td / mean_best:.2f} times the best Q's"
             lines.append(Line(claim, theirs, ours, _verdict(holds, less)))
+    lines += reading_lines(rows)
     mc, td = _kl(rows, "off-policy", "MC"), _kl(rows, "off-policy", "TD")
     if mc and td:
         differences = paired_differences(mc, td)
@@ -114,6 +115,35 @@ def gridworld_lines(rows: Rows) -> list[Line]:
                 Line(f"(ours) {method} network and more steps: the on-policy KL goes on falling", "-",
                      f"KL {_text(found)}; difference {paired_interval(found, small)}", _verdict(bool(falls)))
             )  # fmt: skip
+    return lines
+
+
+def reading_lines(rows: Rows) -> list[Line]:
+    """
+    :param rows: The table of the gridworld
+    :return: Under which reading of Q the paper's two numbers come out, over all relabelling ratios
+    """
+    names = [name for name in dict.fromkeys(row["method"] for row in rows) if name.startswith("Q") and "larger" not in name]
+
+    def ratios(setting: str, method: str, reading: str) -> list[float]:
+        """:return: For each relabelling ratio Q's mean KL, divided by that of the method"""
+        reference = np.mean(list(_kl(rows, setting, method).values()))
+        return [float(np.mean(list(_kl(rows, setting, name, reading).values())) / reference) for name in names]
+
+    if not names or not all(_kl(rows, setting, name) for setting in ("on-policy", "off-policy") for name in names):
+        return []
+    lines = []
+    texts = {"ratio": "Q times the marginal", "density": "Q itself"}
+    labels = ", ".join(name[3:] for name in names)
+    for setting, method, theirs, low, high in (
+        ("on-policy", "MC", "above 3", 3.0, np.inf),
+        ("off-policy", "TD", "1 / (1 - 0.14) = 1.16", 1.16, 1.16),
+    ):
+        found = {reading: ratios(setting, method, reading) for reading in texts}
+        ours = "; ".join(f"{texts[key]}: {', '.join(f'{value:.2f}' for value in values)}" for key, values in found.items())
+        out = [texts[key] for key, values in found.items() if max(values) > low and min(values) < high]
+        claim = f"{setting.capitalize()}, KL of Q over KL of {method}: which reading of Q gives the paper's number?"
+        lines.append(Line(claim, theirs, f"({labels}) {ours}", f"comes out with {' and '.join(out) or 'neither'}"))
     return lines
 
 
@@ -150,22 +180,28 @@ def relabel_lines(rows: Rows) -> list[Line]:
     """
     lines = []
     for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself")):
-        near, parts, outperformed, gammas = 0, [], 0, relabel_ratio.gammas_of(rows)
+        near, parts, outperformed = 0, [], 0
+        gammas = [gamma for gamma in relabel_ratio.gammas_of(rows) if relabel_ratio.curve(rows, gamma, reading)]
         for gamma in gammas:
             found = relabel_ratio.curve(rows, gamma, reading)
-            if not found:
-                continue
             best = min(found, key=lambda value: found[value].mean())
             steps = relabel_ratio.grid_steps(list(found), best, (1 + gamma) / 2)
             near += steps <= 1
             mc = relabel_ratio.c_learning(rows, gamma, "mc")
             outperformed += bool(len(mc)) and bool(mc.mean() < found[best].mean())
-            parts.append(f"γ {gamma}: best λ {best}, hypothesis {(1 + gamma) / 2:.3f}")
+            ideal = relabel_ratio.curve(rows, gamma, reading, "fixed point")
+            exact = min(ideal, key=lambda value: ideal[value].mean(), default=np.nan)
+            parts.append(f"γ {gamma}: best λ {best}, hypothesis {(1 + gamma) / 2:.3f}, of the exact fixed point {exact}")
         if parts:
             holds = near >= min(3, len(gammas))
+            why = (
+                "The fixed point of the loss tends to the true ratio as λ tends to 1; only that the network then hardly sees "
+                "the next states, with their weight 1 - λ, speaks for a smaller one"
+            )
+            why = why if reading == "ratio" else "Without the marginal there is no λ for which Q is the future"
             lines.append(
                 Line("λ = (1 + γ) / 2 is the best relabelling ratio", "almost exactly", f"{text}: " + "; ".join(parts),
-                     _verdict(holds, f"within one grid step for {near} of {len(gammas)}"))
+                     _verdict(holds, f"within one grid step for {near} of {len(gammas)}. {why}"))
             )  # fmt: skip
             ours = f"{text}: MC C-learning is better for {outperformed} of {len(gammas)} γ"
             verdict = _verdict(outperformed == len(gammas))

@@ -1,6 +1,7 @@
 """
 Hypothesis 2: is lambda = (1 + gamma) / 2 the best relabelling ratio for Q-learning? KL against lambda for several gammas,
-under both readings of Q, with C-learning's lines (the paper's figures "prior" and "prior-full"; on-policy).
+under both readings of Q, with C-learning's lines (the paper's figures "prior" and "prior-full"; on-policy). Beside the
+networks stands what they would learn if they were perfect: the fixed point of the loss, which in a world of 25 cells is exact.
 
 ``python -m sb3_clearning.experiments relabel_ratio`` writes results/relabel_ratio.csv, .md and .png.
 """
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sb3_clearning.experiments.grid import errors, fit_seeds, make_seed, true_future
+from sb3_clearning.envs.gridworld import MOVES, all_cells, next_cell
+from sb3_clearning.experiments.grid import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed, true_future
 from sb3_clearning.experiments.gridworld import PAPER, log_densities
 from sb3_clearning.experiments.rows import spread
 from sb3_clearning.experiments.statistics import half_width
@@ -22,7 +24,7 @@ from sb3_clearning.future.training import TrainingSettings
 
 GAMMAS = (0.5, 0.7, 0.9, 0.95)
 #: The neighbours of (1 + gamma) / 2 are .05 apart, or .025 beyond .9.
-LAMBDAS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
+LAMBDAS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.999)
 FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total", "uniform_kl")
 
 
@@ -32,15 +34,17 @@ class Setting:
     One training of all seeds.
 
     :param training: How the networks are trained
+    :param exact: Whether nothing is trained, but the fixed point of Q-learning computed
     """
 
     training: TrainingSettings
+    exact: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
         """:return: What stands in the table's first columns"""
         ratio = str(self.training.lambda_) if self.training.method == "q" else ""
-        return str(self.training.gamma), self.training.method, ratio
+        return str(self.training.gamma), "fixed point" if self.exact else self.training.method, ratio
 
 
 def settings(quick: bool) -> list[Setting]:
@@ -54,7 +58,29 @@ def settings(quick: bool) -> list[Setting]:
         methods = [replace(base, method="mc"), replace(base, method="td")]
         methods += [replace(base, method="q", lambda_=value) for value in (LAMBDAS[2::5] if quick else LAMBDAS)]
         result += [Setting(training) for training in methods]
+        result += [Setting(training, exact=True) for training in methods if training.method == "q"]
     return result
+
+
+def fixed_point(seed: GridSeed, gamma: float, lambda_: float) -> np.ndarray:
+    """
+    Where each Q is the mean of its targets: 1 with the weight (1 - lambda) p(g | s, a) of the next state, gamma Q(s', a', g)
+    with the weight lambda p(g) of a random one. For lambda to 1 it tends to a multiple of the future's ratio to p(g).
+
+    :param seed: The experiment
+    :param gamma: The discount factor
+    :param lambda_: The relabelling ratio
+    :return: Q of cells, moves and cells, ``(25, 4, 25)``
+    """
+    cells = all_cells().astype(np.int64)
+    following = cell_number(next_cell(cells[:, None], MOVES[None]))  # (25, 4), moves are certain
+    relabelled = (1 - lambda_) * np.eye(N_CELLS)[following]
+    random = lambda_ * seed.marginal()
+    q = np.zeros_like(relabelled)
+    for _ in range(int(np.ceil(np.log(1e-10) / np.log(gamma)))):  # a contraction by gamma
+        value = np.einsum("sa,sag->sg", seed.evaluated, q)
+        q = (relabelled + random * gamma * value[following]) / (relabelled + random)
+    return q
 
 
 def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
@@ -65,11 +91,15 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     """
     training = setting.training
     experiments = [make_seed(seed, off_policy=False) for seed in range(seeds)]
-    logits = fit_seeds(experiments, training)
+    if setting.exact:
+        q = np.stack([fixed_point(seed, training.gamma, training.lambda_) for seed in experiments])
+        logits = np.log(np.maximum(q, 1e-300)) - np.log1p(-q)
+    else:
+        logits = fit_seeds(experiments, training)
     gamma, method, ratio = setting.key
-    for reading in ("ratio", "density") if method == "q" else ("ratio",):
+    for reading in ("ratio", "density") if training.method == "q" else ("ratio",):
         for number, seed in enumerate(experiments):
-            density = log_densities(logits[number], seed, method, reading, 0.0)
+            density = log_densities(logits[number], seed, training.method, reading, 0.0)
             truth = true_future(seed, training.gamma)
             found, uniform = errors(density, truth), errors(np.zeros_like(density), truth)
             numbers = {"kl": round(found.kl, 6), "total": round(found.total, 6), "uniform_kl": round(uniform.kl, 6)}
@@ -87,16 +117,17 @@ def is_done(setting: Setting, rows: list[dict[str, str]], seeds: int) -> bool:
     return found >= {str(seed) for seed in range(seeds)}
 
 
-def curve(rows: list[dict[str, str]], gamma: float, reading: str) -> dict[float, np.ndarray]:
+def curve(rows: list[dict[str, str]], gamma: float, reading: str, method: str = "q") -> dict[float, np.ndarray]:
     """
     :param rows: The table
     :param gamma: The discount factor
     :param reading: "ratio" or "density"
+    :param method: "q" or "fixed point"
     :return: For each lambda the seeds' KL
     """
     found: dict[float, dict[str, float]] = {}
     for row in rows:
-        if (row["gamma"], row["method"], row["reading"]) == (str(gamma), "q", reading):
+        if (row["gamma"], row["method"], row["reading"]) == (str(gamma), method, reading):
             found.setdefault(float(row["lambda"]), {})[row["seed"]] = float(row["kl"])
     return {value: np.array([found[value][seed] for seed in sorted(found[value])]) for value in sorted(found)}
 
@@ -151,11 +182,12 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         "",
         "Made by `python -m sb3_clearning.experiments relabel_ratio`. The λ with the least mean KL over seeds, against "
         "the hypothesis "
-        "(1 + γ) / 2; KL mean ± standard deviation over seeds.",
+        "(1 + γ) / 2; KL mean ± standard deviation over seeds. *Fixed point*: the best λ, and its KL, if the networks learned "
+        "exactly what the loss asks for.",
         "",
         "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | worst KL | "
-        "KL of TD | KL of MC | KL of uniform |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "KL of TD | KL of MC | KL of uniform | fixed point |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for gamma in gammas_of(rows):
         for reading in ("ratio", "density"):
@@ -167,10 +199,13 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
             near = min(found, key=lambda value: abs(value - predicted))
             td, mc = (spread(list(c_learning(rows, gamma, method)), 3) for method in ("td", "mc"))
             worst = max(found, key=lambda value: found[value].mean())
+            ideal = {value: float(kl.mean()) for value, kl in curve(rows, gamma, reading, "fixed point").items()}
+            at = min(ideal, key=lambda value: ideal[value], default=None)
+            exact = "" if at is None else f"{ideal[at]:.3f} (λ {at})"
             lines.append(
                 f"| {gamma} | {reading} | {predicted:.3f} | {best} | {grid_steps(list(found), best, predicted)} | "
                 f"{spread(list(found[best]), 3)} | {spread(list(found[near]), 3)} | {found[worst].mean():.3f} (λ {worst}) | "
-                f"{td} | {mc} | {uniform_kl(rows, gamma):.3f} |"
+                f"{td} | {mc} | {uniform_kl(rows, gamma):.3f} | {exact} |"
             )
     lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
     path.write_text("\n".join(lines))
@@ -190,6 +225,10 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
             found = curve(rows, gamma, reading)
             means, widths = [values.mean() for values in found.values()], [half_width(values) for values in found.values()]
             axes.errorbar(list(found), means, widths, marker=".", color=colour, label=f"Q-learning, {reading}")
+            ideal = curve(rows, gamma, reading, "fixed point")
+            axes.plot(
+                list(ideal), [kl.mean() for kl in ideal.values()], ":", color=colour, label=f"its fixed point, {reading}"
+            )
         for method, style in (("mc", "--"), ("td", ":")):
             values = c_learning(rows, gamma, method)
             if len(values):

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 
-from sb3_clearning.envs.gridworld import future_distribution
+from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
 from sb3_clearning.experiments import analytic_q, gridworld, locomotion_data, relabel_ratio
 from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
@@ -95,6 +96,23 @@ def test_the_corrected_formulas_solve_the_paper_s_equations() -> None:
     assert np.isclose(first, 1 - lambda_ + lambda_ / n * gamma * first)
 
 
+def test_the_fixed_point_is_where_targets_average_to_q_and_tends_to_the_future_s_ratio() -> None:
+    seed, gamma, lambda_ = make_seed(0, False), 0.8, 0.6
+    q = relabel_ratio.fixed_point(seed, gamma, lambda_)
+    # One pair by hand: the cell (0, 1), its number 1, and each move, for all goals.
+    for move, step in enumerate(MOVES):
+        reached = int(np.clip(step[0], 0, 4) * 5 + np.clip(1 + step[1], 0, 4))
+        for goal in range(25):
+            weight, target = lambda_ * seed.marginal()[goal], gamma * float(seed.evaluated[reached] @ q[reached, :, goal])
+            extra = (1 - lambda_) * (goal == reached)
+            assert np.isclose(q[1, move, goal], (extra + weight * target) / (extra + weight))
+    truth = future_distribution(seed.evaluated, gamma)
+    kl = [errors(np.log(relabel_ratio.fixed_point(seed, gamma, value)) + np.log(seed.marginal()), truth).kl
+          for value in (0.5, 0.9, 0.9999)]  # fmt: skip
+    assert kl[0] > kl[1] > kl[2]
+    assert kl[2] < 1e-4
+
+
 def test_intervals() -> None:
     values = np.array([1.0, 2.0, 4.0])
     assert np.isclose(half_width(values), 4.303 * np.std(values, ddof=1) / np.sqrt(3))
@@ -155,7 +173,9 @@ def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048.zip", "scaling_2048.pkl"]
     again = locomotion_data.train_agent(task, 2048, 0, tmp_path)  # nothing is left to do
     states = np.random.default_rng(0).normal(size=(5, 11))
-    mean, variance = again.scaling.obs_rms.mean, again.scaling.obs_rms.var  # type: ignore[union-attr]
+    seen = again.scaling.obs_rms
+    assert isinstance(seen, RunningMeanStd)
+    mean, variance = seen.mean, seen.var
     assert np.abs(variance - 1).max() > 0.1  # it has seen the environment
     standardised = ((states - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10).astype(np.float32)
     for one in (agent, again):
