@@ -11,6 +11,7 @@ PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest 
 install: $(VENV)/installed
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): some 2 GB, a few minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all]"
 	touch $@

@@ -146,13 +146,13 @@ def picture_of_learning(data: dict[str, np.ndarray], steps: int, path: Path) -> 
     figure = Figure(figsize=(10, 6.6), layout="constrained")
     grid = figure.subplots(2, 3)
     limit = max(values.max() for values in (*exact.values(), *learned.values()))
+    widest = max(float(np.abs(maps[0] - maps[1]).max()) for maps in (exact, learned))
     for row, (name, maps) in enumerate((("exact", exact), ("learned", learned))):
         for column, action in enumerate(NAMES):
             image = draw_grid(grid[row, column], maps[action], f"{name}, first move {NAMES[action]}", limit)
             mark(grid[row, column], START)
         figure.colorbar(image, ax=grid[row, 1], shrink=0.7)
-        difference = maps[0] - maps[1]
-        image = draw_grid(grid[row, 2], difference, f"{name}: right - left", float(np.abs(difference).max()), "coolwarm")
+        image = draw_grid(grid[row, 2], maps[0] - maps[1], f"{name}: right - left", widest, "coolwarm")
         figure.colorbar(image, ax=grid[row, 2], shrink=0.7)
         mark(grid[row, 2], START)
     figure.suptitle(

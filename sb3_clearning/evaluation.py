@@ -54,6 +54,8 @@ def evaluate_goals(
     if not isinstance(env, gym.Env) and not callable(env):
         raise ValueError(f"`env` must be a Gymnasium environment or a function that makes one, not {type(env).__name__}.")
     envs = [env] if isinstance(env, gym.Env) else [env() for _ in range(min(n_envs, n_episodes))]
+    if not isinstance(envs[0], gym.Env):
+        raise ValueError(f"`env` must make Gymnasium environments, not {type(envs[0]).__name__}: several are made as needed.")
     check_goal_space(envs[0].observation_space)
     normalize = model.get_vec_normalize_env()
     distances, successes = DistanceTracker(1, window=n_episodes), []

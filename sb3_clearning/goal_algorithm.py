@@ -70,13 +70,13 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         _init_setup_model: bool = True,
         **td3_arguments: Any,
     ):
-        if policy in ("MlpPolicy", "CnnPolicy"):
-            raise ValueError(f"You must use `MultiInputPolicy` when working with a goal environment's Dict, not {policy}.")
         if env is not None:  # load() passes None
             env = maybe_make_env(env, td3_arguments.get("verbose", 0))
             # Before SB3's own checks: these errors say what to do.
             check_goal_space(env.observation_space)
             check_action_space(env.action_space)
+        if policy in ("MlpPolicy", "CnnPolicy"):
+            raise ValueError(f"You must use `MultiInputPolicy` when working with a goal environment's Dict, not {policy}.")
         super().__init__(policy, env, _init_setup_model=False, **td3_arguments)  # type: ignore[arg-type]
         self.action_noise = action_noise  # type: ignore[assignment]
         self.noise_std = noise_std

@@ -333,6 +333,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.to_torch", lambda: filled().to_torch([1.0], copy=False), r"expected np.ndarray \(got list\)"),  # type: ignore[arg-type]
     # -- evaluation
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), "FetchReach-v4"), "`env` must be a Gymnasium env.*, not str"),  # type: ignore[arg-type]
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), lambda: DummyVecEnv([PointEnv])), "must make Gymnasium env.*, not DummyVecEnv"),  # type: ignore[arg-type, return-value]
+    ("CLearning", lambda: CLearning("MlpPolicy", gym.make("Pendulum-v1")), "needs a goal environment"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_episodes=0), "`n_episodes` must be .* not 0"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_envs=1.5), r"`n_envs` must be .* not 1\.5"),  # type: ignore[arg-type]
     # -- checkpoints and timeouts

@@ -104,16 +104,18 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
         "first action: y down": model.future.log_ratio(observation, left, goals),
         "first action: y up": model.future.log_ratio(observation, right, goals),
     }
+    # One scale for both, so that they can be compared.
+    low, high = min(values.min() for values in maps.values()), max(values.max() for values in maps.values())
     maps["difference (up - down)"] = maps["first action: y up"] - maps["first action: y down"]
     figure = Figure(figsize=(12, 4), layout="constrained")
     for axes, (title, values) in zip(figure.subplots(1, 3), maps.items(), strict=True):
         difference = title.startswith("difference")
-        limit = float(np.abs(values).max()) if difference else None
+        limit = float(np.abs(values).max())
         image = axes.pcolormesh(
             xs, ys, values.reshape(size, size), cmap="coolwarm" if difference else "viridis",
-            vmin=-limit if limit else None, vmax=limit, shading="auto",
+            vmin=-limit if difference else low, vmax=limit if difference else high, shading="auto",
         )  # fmt: skip
-        axes.plot(near[::20, 0], near[::20, 1], ".", color="white", markersize=1, alpha=0.4)
+        axes.plot(near[::10, 0], near[::10, 1], ".", color="black" if difference else "white", markersize=2.5, alpha=0.5)
         axes.plot(hand[0], hand[1], "o", color="black", markerfacecolor="white", label="the hand now")
         axes.set(title=title, xlabel="x (m)", ylabel="y (m)", aspect="equal", xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
         figure.colorbar(image, ax=axes, shrink=0.85)
@@ -150,7 +152,7 @@ def main(argv: list[str]) -> None:
     before, after = evaluate.curve.measured[0], evaluate.curve.measured[-1]
     print(f"\n{N_EPISODES} evaluation episodes   before    after")
     for name in before:
-        label = "success rate" if name == "success" else f"{name} distance (cm)"
+        label = {"success": "success rate", "change": "change (cm)"}.get(name, f"{name} distance (cm)")
         scale = 1 if name == "success" else 100
         print(f"{label:24} {scale * before[name]:8.2f} {scale * after[name]:8.2f}")
 
