@@ -51,12 +51,7 @@ def evaluate_goals(
     """
     check_number("n_episodes", n_episodes, 1, whole=True)
     check_number("n_envs", n_envs, 1, whole=True)
-    if not isinstance(env, gym.Env) and not callable(env):
-        raise ValueError(f"`env` must be a Gymnasium environment or a function that makes one, not {type(env).__name__}.")
-    envs = [env] if isinstance(env, gym.Env) else [env() for _ in range(min(n_envs, n_episodes))]
-    if not isinstance(envs[0], gym.Env):
-        raise ValueError(f"`env` must make Gymnasium environments, not {type(envs[0]).__name__}: several are made as needed.")
-    check_goal_space(envs[0].observation_space)
+    envs = _environments(env, min(n_envs, n_episodes))
     normalize = model.get_vec_normalize_env()
     distances, successes = DistanceTracker(1, window=n_episodes), []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
@@ -94,3 +89,14 @@ def evaluate_goals(
         for made in envs:
             made.close()
     return {"success": float(np.mean(successes)), **distances.means()}
+
+
+def _environments(env: gym.Env | Callable[[], gym.Env], count: int) -> list[gym.Env]:
+    """:return: The environment, or as many as asked for"""
+    if not isinstance(env, gym.Env) and not callable(env):
+        raise ValueError(f"`env` must be a Gymnasium environment or a function that makes one, not {type(env).__name__}.")
+    envs = [env] if isinstance(env, gym.Env) else [env() for _ in range(count)]
+    if not isinstance(envs[0], gym.Env):
+        raise ValueError(f"`env` must make Gymnasium environments, not {type(envs[0]).__name__}: several are made as needed.")
+    check_goal_space(envs[0].observation_space)
+    return envs
