@@ -211,6 +211,22 @@ def calibration_errors(rows: list[dict[str, str]], task: str, method: str) -> li
     return list(found.values())
 
 
+def pooled(rows: list[dict[str, str]], task: str, method: str) -> Reliability:
+    """
+    :param rows: The table
+    :param task: The task
+    :param method: The method
+    :return: The reliability over all seeds' predictions
+    """
+    mine = [row for row in rows if (row["task"], row["method"]) == (task, method)]
+    predicted, frequency, count = (np.array([float(row[key]) for row in mine]) for key in ("predicted", "frequency", "count"))
+    bins = np.minimum((predicted * N_BINS).astype(int), N_BINS - 1)
+    kept = np.unique(bins)
+    means = [np.array([np.average(values[bins == number], weights=count[bins == number]) for number in kept])
+             for values in (predicted, frequency)]  # fmt: skip
+    return Reliability(means[0], means[1], np.array([count[bins == number].sum() for number in kept]))
+
+
 def write_table(rows: list[dict[str, str]], path: Path) -> None:
     """
     :param rows: The table
@@ -221,14 +237,20 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         "",
         "Made by `python -m sb3_clearning.experiments calibration`. Expected calibration error over ten bins of predicted "
         "probability, against what happened at a random later time in held-out rollouts; mean ± standard deviation over "
-        "seeds.",
+        "seeds. *Largest gap*: of a bin, all seeds together. *Middle*: the share of predictions between 0.1 and 0.9.",
         "",
-        "| task | γ | method | seeds | expected calibration error | worst seed |",
-        "|---|---|---|---|---|---|",
+        "| task | γ | method | seeds | expected calibration error | worst seed | largest gap | middle |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
         errors = calibration_errors(rows, task, method)
-        lines.append(f"| {task} | {GAMMA[task]} | {method} | {len(errors)} | {spread(errors, 4)} | {max(errors):.4f} |")
+        all_seeds = pooled(rows, task, method)
+        gap = np.abs(all_seeds.predicted - all_seeds.frequency).max()
+        middle = all_seeds.n[(all_seeds.predicted > 0.1) & (all_seeds.predicted < 0.9)].sum() / all_seeds.n.sum()
+        lines.append(
+            f"| {task} | {GAMMA[task]} | {method} | {len(errors)} | {spread(errors, 4)} | {max(errors):.4f} | {gap:.2f} | "
+            f"{middle:.2f} |"
+        )
     lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
     path.write_text("\n".join(lines))
 
@@ -244,18 +266,7 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
     figure = Figure(figsize=(4.5 * len(tasks), 4.2), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
         for method in dict.fromkeys(row["method"] for row in rows if row["task"] == task):
-            mine = [row for row in rows if (row["task"], row["method"]) == (task, method)]
-            predicted, frequency, count = (
-                np.array([float(row[key]) for row in mine]) for key in ("predicted", "frequency", "count")
-            )
-            bins = np.minimum((predicted * N_BINS).astype(int), N_BINS - 1)
-            kept = np.unique(bins)
-            mean_predicted, mean_frequency = (
-                np.array([np.average(values[bins == number], weights=count[bins == number]) for number in kept])
-                for values in (predicted, frequency)
-            )
-            total = np.array([count[bins == number].sum() for number in kept])
-            plot_reliability(axes, Reliability(mean_predicted, mean_frequency, total), f"{method.upper()}, all seeds")
+            plot_reliability(axes, pooled(rows, task, method), f"{method.upper()}, all seeds")
         axes.set(title=f"{task}, γ = {GAMMA[task]}")
     figure.savefig(path, dpi=130)
 

@@ -18,7 +18,6 @@ import numpy as np
 from sb3_clearning.density import FutureStateEstimator
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS
 from sb3_clearning.experiments.rows import spread
-from sb3_clearning.experiments.statistics import half_width
 from sb3_clearning.experiments.sweep import check, parser, sweep
 from sb3_clearning.future.dynamics import OneStepModel
 from sb3_clearning.future.experience import Experience, experience_from, take
@@ -212,10 +211,16 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
             found = {gamma: values(rows, task, method, gamma) for gamma in gammas}
             found = {gamma: errors for gamma, errors in found.items() if len(errors)}
             x = [1 / (1 - gamma) for gamma in found]
-            means, widths = [errors.mean() for errors in found.values()], [half_width(errors) for errors in found.values()]
-            axes.errorbar(x, means, np.nan_to_num(widths), marker="o", label=label)
-        axes.set(title=task, xscale="log", yscale="log", xlabel="1 / (1 - γ)", ylabel="error of the expected future state")
-    figure.axes[0].legend(frameon=False)
+            (line,) = axes.plot(x, [errors.mean() for errors in found.values()], marker="o", label=label)
+            for place, errors in zip(x, found.values(), strict=True):  # few seeds: each of them
+                axes.plot(np.full(len(errors), place), errors, ".", color=line.get_color(), alpha=0.6)
+        plain = {gamma: np.mean([values(rows, task, method, gamma, "mse_of_mean").mean() for method in labels
+                                 if len(values(rows, task, method, gamma))]) for gamma in gammas}  # fmt: skip
+        axes.plot([1 / (1 - gamma) for gamma in plain], list(plain.values()), "--", color="gray", label="mean state")
+        axes.set(title=task, xscale="log", yscale="log", xlabel="1 / (1 - γ)")
+    figure.axes[0].set_ylabel("error of the expected future state")
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
     figure.savefig(path, dpi=130)
 
 

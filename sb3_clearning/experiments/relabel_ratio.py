@@ -25,6 +25,7 @@ from sb3_clearning.future.training import TrainingSettings
 GAMMAS = (0.5, 0.7, 0.9, 0.95)
 #: The neighbours of (1 + gamma) / 2 are .05 apart, or .025 beyond .9.
 LAMBDAS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.999)
+TICKS = (0.1, 0.5, 0.9, 0.99, 0.999)
 FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total", "uniform_kl")
 
 
@@ -219,7 +220,7 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     gammas = gammas_of(rows)
-    figure = Figure(figsize=(3.4 * len(gammas), 3.6), layout="constrained")
+    figure = Figure(figsize=(3.4 * len(gammas), 3.8), layout="constrained")
     for axes, gamma in zip(np.atleast_1d(figure.subplots(1, len(gammas))), gammas, strict=True):
         for reading, colour in (("ratio", "tab:blue"), ("density", "tab:cyan")):
             found = curve(rows, gamma, reading)
@@ -235,8 +236,13 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
                 axes.axhline(values.mean(), linestyle=style, color="tab:orange", label=f"{method.upper()} C-learning")
         axes.axhline(uniform_kl(rows, gamma), color="tab:gray", linewidth=0.8, label="uniform")
         axes.axvline((1 + gamma) / 2, color="black", linewidth=0.8, label="(1 + γ) / 2")
-        axes.set(title=f"γ = {gamma}", xlabel="relabelling ratio λ", ylabel="KL divergence")
-    figure.axes[0].legend(frameon=False, fontsize=7)
+        # Steps are small where λ is near 1.
+        axes.set(title=f"γ = {gamma}", xlabel="relabelling ratio λ", xscale="logit", ylim=(0, None))
+        axes.set_xticks(TICKS, [str(value) for value in TICKS])
+        axes.set_xticks([], minor=True)
+    figure.axes[0].set_ylabel("KL divergence")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
     figure.savefig(path, dpi=130)
 
 

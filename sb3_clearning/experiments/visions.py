@@ -8,7 +8,9 @@ Needs what ``locomotion_data`` has collected, and MuJoCo's off-screen rendering 
 """
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +25,7 @@ from sb3_clearning.future.plots import background_of, expected_picture
 GAMMAS = (0.5, 0.9, 0.99)
 #: The paper's horizons, after which the agent has left the picture.
 HORIZONS = {"halfcheetah": 200, "hopper": 1000, "walker2d": 1000, "ant": 300}
-N_STATES = 4
+N_STATES = 3
 
 
 def beginning(experience: Experience, horizon: int) -> Experience:
@@ -68,17 +70,19 @@ class Camera:
     :param size: Height of a picture
     """
 
-    def __init__(self, name: str, states: np.ndarray, size: int = 160):
+    def __init__(self, name: str, states: np.ndarray, size: int = 100):
         flat = name == "ant"
+        # The others walk along a line: a picture four times as wide as high.
+        aspect = 2 if flat else 4
         x, y = (np.percentile(states[:, axis], [1, 99]) for axis in (0, 1))
         centre = [float(x.mean()), float(y.mean()) if flat else 0.0, 0.5]
-        # A picture is twice as wide as high, and shows 1.66 times the distance across; half a metre is the robot itself.
-        reach = max(float(np.ptp(x)), 2 * float(np.ptp(y)) if flat else 0.0) + 1.0
-        view = {"type": 0, "lookat": np.array(centre), "distance": max(reach / 1.5, 2.5), "azimuth": 90.0,
+        # A picture shows 0.83 times the distance from top to bottom; a metre is the robot itself.
+        reach = max(float(np.ptp(x)), aspect * float(np.ptp(y)) if flat else 0.0) + 1.0
+        view = {"type": 0, "lookat": np.array(centre), "distance": max(reach / (0.75 * aspect), 2.5), "azimuth": 90.0,
                 "elevation": -60.0 if flat else -10.0}  # fmt: skip
         task = TASKS[name]
         self._env: gym.Env = make_env(
-            task, render_mode="rgb_array", camera_id=-1, default_camera_config=view, width=2 * size, height=size
+            task, render_mode="rgb_array", camera_id=-1, default_camera_config=view, width=aspect * size, height=size
         )  # fmt: skip
         self._env.reset(seed=0)
         self._n_position = self._env.unwrapped.model.nq  # type: ignore[attr-defined]
@@ -95,6 +99,18 @@ class Camera:
     def close(self) -> None:
         """Free the renderer."""
         self._env.close()
+
+
+def save_small(figure: Any, path: Path) -> None:
+    """
+    :param figure: A figure with photographs, which PNG stores badly
+    :param path: The picture to write, with 256 colours, rare ones too
+    """
+    from PIL import Image
+
+    whole = BytesIO()
+    figure.savefig(whole, dpi=120)
+    Image.open(whole).convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
 
 
 def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[float, ...], path: Path, seed: int = 0) -> None:
@@ -125,7 +141,8 @@ def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[f
     camera.close()
     background = background_of(pictures)
 
-    figure = Figure(figsize=(2.6 * N_STATES, 1.5 * (1 + len(gammas))), layout="constrained")
+    height, width = pictures.shape[1:3]
+    figure = Figure(figsize=(3.4 * N_STATES, 0.5 + (3.4 * height / width + 0.1) * (1 + len(gammas))), layout="constrained")
     grid = figure.subplots(1 + len(gammas), N_STATES, squeeze=False)
     for axes, picture in zip(grid[0], now, strict=True):
         axes.imshow(picture)
@@ -140,7 +157,7 @@ def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[f
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
     figure.suptitle(f"{TASKS[name].env_id}: a state, and the expected future by TD C-learning (contrast raised)")
-    figure.savefig(path, dpi=130)
+    save_small(figure, path)
     print(f"wrote {path}", flush=True)
 
 
