@@ -39,13 +39,21 @@ class Recorder(VecEnvWrapper):
 
 
 def _assert_buffer_holds(buffer: GoalReplayBuffer, recorder: Recorder, atol: float = 0.0) -> None:
-    """The buffer's transitions are those of the recorder, each found by its own state."""
-    seen = {before["observation"].astype(np.float32).tobytes(): i for i, (before, _, _) in enumerate(recorder.transitions)}
+    """The buffer's transitions are those of the recorder, each found by its state and its episode's goal."""
+
+    def name(observation: dict[str, Any], row: int | None = None) -> bytes:
+        # Two episodes may be in the same corner at the same time.
+        values = [
+            observation[key] if row is None else observation[key][row].numpy() for key in ("observation", "desired_goal")
+        ]
+        return np.concatenate(values).astype(np.float32).tobytes()
+
+    seen = {name(before): i for i, (before, _, _) in enumerate(recorder.transitions)}
     assert len(seen) == len(recorder.transitions) == buffer.size() * buffer.n_envs
     batch = buffer.sample(20 * len(seen))
     found = set()
     for row in range(len(batch.actions)):
-        i = seen[batch.observations["observation"][row].numpy().tobytes()]
+        i = seen[name(batch.observations, row)]
         before, after, ended = recorder.transitions[i]
         found.add(i)
         for key in ("observation", "achieved_goal"):
