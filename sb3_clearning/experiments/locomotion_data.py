@@ -42,7 +42,7 @@ class Locomotion(NamedTuple):
 TASKS = {
     "hopper": Locomotion("Hopper-v5", 1, {}, 500_000),
     "walker2d": Locomotion("Walker2d-v5", 1, {}, 300_000),
-    "ant": Locomotion("Ant-v5", 2, {"include_cfrc_ext_in_observation": False}, 200_000),
+    "ant": Locomotion("Ant-v5", 2, {"include_cfrc_ext_in_observation": False}, 400_000),
     "halfcheetah": Locomotion("HalfCheetah-v5", 1, {}, 200_000),
 }
 
