@@ -30,7 +30,7 @@ class Locomotion(NamedTuple):
     :param env_id: The environment's id
     :param n_position: How many of the state's first numbers are the global position, which the agent does not see
     :param env_kwargs: Arguments for ``gym.make``
-    :param steps: Training steps after which the agent really moves
+    :param steps: Training steps after which the agent really moves (Ant: a guess; after 400 000 it does not walk)
     """
 
     env_id: str
@@ -42,7 +42,7 @@ class Locomotion(NamedTuple):
 TASKS = {
     "hopper": Locomotion("Hopper-v5", 1, {}, 500_000),
     "walker2d": Locomotion("Walker2d-v5", 1, {}, 300_000),
-    "ant": Locomotion("Ant-v5", 2, {"include_cfrc_ext_in_observation": False}, 200_000),
+    "ant": Locomotion("Ant-v5", 2, {"include_cfrc_ext_in_observation": False}, 2_000_000),
     "halfcheetah": Locomotion("HalfCheetah-v5", 1, {}, 200_000),
 }
 

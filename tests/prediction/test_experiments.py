@@ -76,13 +76,22 @@ def test_the_closed_forms_are_what_q_learning_learns() -> None:
 
 
 def test_the_mean_of_tabular_q_is_that_of_a_plain_loop() -> None:
-    # One state that leads to itself and lambda 0: each update is of the same place, with the target 1.
-    q, kept = 0.0, []
-    for step in range(50):
-        q += 20 / (20 + step + 1) * (1 - q)
-        kept.append(q)
-    found = analytic_q.tabular_q(analytic_q.example_1(1), [analytic_q.Ratio(0.0, 0.9)], steps=50, seeds=2)
-    assert np.allclose(found, np.mean(kept[25:]), rtol=1e-12)
+    process, ratios, steps = analytic_q.example_2(), [analytic_q.Ratio(0.3, 0.9), analytic_q.Ratio(0.7, 0.5)], 60
+    found = analytic_q.tabular_q(process, ratios, steps, seeds=1)
+    rng = np.random.default_rng(0)  # the same draws
+    which = rng.integers(3, size=(steps, 2))
+    uniform, goals = rng.random((steps, 2)), rng.integers(2, size=(steps, 2))
+    for run, ratio in enumerate(ratios):
+        q, visits, kept = np.zeros((2, 2)), np.zeros((2, 2)), []
+        for step in range(steps):
+            state, following = process.states[which[step, run]], process.next_states[which[step, run]]
+            random = uniform[step, run] < ratio.lambda_
+            goal = goals[step, run] if random else following
+            target = ratio.gamma * q[following, goal] if random else 1.0
+            visits[state, goal] += 1
+            q[state, goal] += 20 / (20 + visits[state, goal]) * (target - q[state, goal])
+            kept.append(q.copy())
+        assert np.allclose(found[run, 0], np.mean(kept[steps // 2 :], axis=0), rtol=1e-9)
 
 
 def test_the_corrected_formulas_solve_the_paper_s_equations() -> None:
