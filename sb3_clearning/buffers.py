@@ -198,7 +198,8 @@ class GoalReplayBuffer(EpisodeRing):
         kept, next_rows = kept[:, :batch_size], next_rows[:, :batch_size]
         next_side = {key: array[:, :batch_size] for key, array in next_side.items()}
         dones = np.zeros(index.shape, dtype=np.float32)
-        dones[kept >= self.n_envs] = self._kept_terminated[kept[kept >= self.n_envs]]
+        ended = kept >= self.n_envs
+        dones[ended] = self._kept_terminated[kept[ended]]
 
         reached = None
         if env is not None:  # normalized, goals and achieved goals cannot be compared any more
