@@ -87,6 +87,15 @@ def test_more_steps_are_the_same_run(suite: Suite) -> None:
     assert short.evaluations() == long.evaluations()[:6]
 
 
+def test_trials_are_apart_from_results(suite: Suite) -> None:
+    """What settings are chosen by shares neither training nor evaluation episodes with what is reported."""
+    trials, results = suite.runs(["trials"]), suite.runs(["paper", "ablation", "maze_ratio", "discounts"])
+    assert not {run.seed for run in trials} & {run.seed for run in results}
+    first = {run.evaluation_seed for run in results}
+    assert first == {EVALUATION_SEED}
+    assert all(abs(run.evaluation_seed - EVALUATION_SEED) >= run.episodes for run in trials)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -71,6 +71,14 @@ def test_a_run_keeps_what_was_learned_and_has_goals_of_its_own(tmp_path: Path) -
         assert len(np.unique(goals, axis=0)) == 4
 
 
+def test_the_evaluation_seed_changes_the_goals(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
+    other = type(run)(**{**run.__dict__, "evaluation_seed": 2_000_000})
+    assert run.settings() != other.settings()  # never mixed in one folder
+    rows, others = undisturbed([run], tmp_path / "a"), undisturbed([other], tmp_path / "b")
+    assert rows[0]["initial"] != others[0]["initial"]
+
+
 def test_seeds_make_runs_differ(tmp_path: Path) -> None:
     run = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
     other = [type(run[0])(**{**run[0].__dict__, "seed": 1})]

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from sb3_clearning.evaluation import EVALUATION_SEED
+
 #: The file that comes with the package.
 SHIPPED = Path(__file__).with_name("suite.yml")
 #: A run's seeds are ``seed * SEEDS_PER_RUN`` and those after it, so that they stay below the evaluation episodes' seeds.
@@ -36,6 +38,7 @@ class Run:
     :param evaluate_every: Steps between two evaluations, and between two checkpoints
     :param episodes: Episodes of an evaluation
     :param speed: Steps a second to reckon with as long as none are measured; the cheap runs come first
+    :param evaluation_seed: The seed of the first evaluation episode. Runs to choose settings by have another than the results
     """
 
     task: str
@@ -49,6 +52,7 @@ class Run:
     evaluate_every: int
     episodes: int
     speed: float
+    evaluation_seed: int = EVALUATION_SEED
 
     @property
     def name(self) -> str:
@@ -57,7 +61,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """:return: What decides the rows of a run. A run with other settings is another run"""
-        named = ("algorithm", "arguments", "env", "env_kwargs", "evaluate_every", "episodes")
+        named = ("algorithm", "arguments", "env", "env_kwargs", "evaluate_every", "episodes", "evaluation_seed")
         return json.loads(json.dumps({name: getattr(self, name) for name in named}))
 
     def evaluations(self) -> list[int]:
@@ -67,7 +71,7 @@ class Run:
 
 TASK_KEYS = {"steps", "evaluate_every", "episodes", "speed", "env", "env_kwargs", "arguments"}
 METHOD_KEYS = {"algorithm", "arguments", "tasks", "reward"}
-BLOCK_KEYS = {"tasks", "methods", "seeds", "steps"}
+BLOCK_KEYS = {"tasks", "methods", "seeds", "steps", "evaluation_seed"}
 
 
 @dataclasses.dataclass
@@ -148,7 +152,7 @@ class Suite:
                 for task in [task for task in block_tasks if wanted_tasks is None or task in wanted_tasks]:
                     for method in [name for name in block_methods if wanted_methods is None or name in wanted_methods]:
                         for seed in _seeds(block.get("seeds", 1) if seeds is None else list(seeds), matrix):
-                            run = self.run(task, method, seed, steps or block.get("steps"))
+                            run = self.run(task, method, seed, steps or block.get("steps"), block.get("evaluation_seed"))
                             chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
         for kind, wanted in (("task", wanted_tasks), ("method", wanted_methods)):
             left_out = set(wanted or ()) - {getattr(run, kind) for run in chosen.values()}
@@ -163,12 +167,13 @@ class Suite:
         """:return: The methods that read the reward"""
         return [name for name, method in self.methods.items() if method.get("reward")]
 
-    def run(self, task: str, method: str, seed: int, steps: int | None = None) -> Run:
+    def run(self, task: str, method: str, seed: int, steps: int | None = None, evaluation_seed: int | None = None) -> Run:
         """
         :param task: A task's name
         :param method: A method's name
         :param seed: The seed
         :param steps: The steps in the place of the task's own
+        :param evaluation_seed: The seed of the first evaluation episode in the place of the usual one
         :return: The run
         """
         of_task, of_method = self.tasks[task], self.methods[method]
@@ -191,6 +196,7 @@ class Suite:
             evaluate_every=int(of_task.get("evaluate_every", max(steps // 6, 1))),
             episodes=int(of_task.get("episodes", 50)),
             speed=float(of_task.get("speed", 100)),
+            evaluation_seed=EVALUATION_SEED if evaluation_seed is None else evaluation_seed,
         )
         if run.steps < 1 or run.evaluate_every < 1 or run.episodes < 1 or run.speed <= 0:
             raise ConfigError(f"The task {task} must have steps, evaluate_every, episodes and speed above 0.")

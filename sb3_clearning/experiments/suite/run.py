@@ -160,7 +160,7 @@ class Evaluations(BaseCallback):
         for step in self.due(self.model.num_timesteps):
             training, steps = time.perf_counter() - self._since, self.model.num_timesteps - self._from_step
             content, arrays = take_random_states(self.model.action_space)
-            measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes)
+            measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes, self.run.evaluation_seed)
             set_random_states(self.model.action_space, content, arrays)
             before = float(self._rows[-1]["seconds"]) if self._rows else 0.0
             self._rows.append(
