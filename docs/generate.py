@@ -311,6 +311,17 @@ def part_of_report(name: str, heading: str | None = None) -> Region:
     return lines
 
 
+def locomotion_data(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: What the data of the locomotion tasks is like
+    """
+    rows = read(results / "locomotion_data.csv")
+    columns = ["task", "seed", "agent_steps", "transitions", "episodes", "mean_length", "mean_return"]
+    named = [column.replace("_", " ") for column in columns]
+    return None if rows is None else markdown(named, [[row[column] for column in columns] for row in rows])
+
+
 def sentence_of_report(name: str, beginning: str) -> Region:
     """
     :param name: The report's path within the folder of results
@@ -367,6 +378,7 @@ REGIONS: dict[str, Region] = {
     "relabel_ratio": part_of_report("relabel_ratio.md"),
     "analytic_q": sentence_of_report("analytic_q.md", "Largest difference"),
     "calibration": part_of_report("calibration.md"),
+    "locomotion_data": locomotion_data,
     "locomotion": part_of_report("locomotion.md"),
     "prediction_time": prediction_time,
     "suite_success": part_of_report("suite/paper.md", "Success rate"),

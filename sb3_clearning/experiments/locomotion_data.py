@@ -4,7 +4,7 @@ sooner than the few dear ones of SAC), and its experience collected.
 
 ``python -m sb3_clearning.experiments locomotion_data`` writes data/locomotion/TASK.npz: states with the global position
 (which the agent itself does not see), actions and the episodes' ends. What is there is not made again, and a training that
-was stopped goes on from its last checkpoint.
+was stopped goes on from its last checkpoint. What the data is like stands in results/locomotion_data.csv.
 """
 
 import argparse
@@ -20,7 +20,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from sb3_clearning.experiments.provenance import commit, versions
+from sb3_clearning.experiments.rows import read_rows, write_rows
+from sb3_clearning.experiments.sweep import RESULTS
+
 DATA = Path("data/locomotion")
+FIELDS = ("task", "seed", "agent_steps", "transitions", "episodes", "mean_length", "mean_return", "versions", "commit")
 
 
 class Locomotion(NamedTuple):
@@ -201,15 +206,30 @@ def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_env
     return {name: values.astype(np.float32) if values.dtype == np.float64 else values for name, values in flat.items()}
 
 
-def describe(data: dict[str, np.ndarray]) -> str:
+def describe(name: str, path: Path) -> dict[str, Any]:
     """
-    :param data: A dataset
-    :return: Its size, and its episodes' mean length and return
+    :param name: The task
+    :param path: Its data
+    :return: A row of the table: the agent's training, the data's size, and its episodes' mean length and return
     """
+    data = np.load(path)
     episodes = max(int((data["terminations"] | data["truncations"]).sum()), 1)
-    n = len(data["actions"])
-    mean_return = data["rewards"].sum() / episodes
-    return f"{n} transitions, {episodes} episodes, mean length {n / episodes:.0f}, mean return {mean_return:.0f}"
+    trained = max(map(_steps_of, _agent_folder(path).glob("model_*.zip")), default=0)
+    return {
+        "task": name,
+        "seed": int(data["seed"]) if "seed" in data else "",
+        "agent_steps": trained,
+        "transitions": len(data["actions"]),
+        "episodes": episodes,
+        "mean_length": round(len(data["actions"]) / episodes, 1),
+        "mean_return": round(float(data["rewards"].sum()) / episodes, 1),
+        "versions": versions(),
+        "commit": commit(),
+    }
+
+
+def _agent_folder(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_agent")
 
 
 def main(argv: list[str]) -> None:
@@ -221,7 +241,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--steps", type=int, help="the agent's training steps, instead of the task's own number")
     parser.add_argument("--transitions", type=int, default=100_000, help="transitions to collect")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=DATA)
+    parser.add_argument("--output", type=Path, default=DATA, help="where the data and the agents are written")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the table of what the data is like is written")
     parser.add_argument("--quick", action="store_true", help="a barely trained agent and few transitions")
     options = parser.parse_args(argv)
     if options.quick:
@@ -232,11 +253,14 @@ def main(argv: list[str]) -> None:
         path = options.output / f"{name}.npz"
         if path.exists():
             print(f"{path} is there already")
-            continue
-        task = TASKS[name]
-        agent = train_agent(task, options.steps or task.steps, options.seed, options.output / f"{name}_agent")
-        data = collect(task, agent, options.transitions, options.seed + 1000)
-        unfinished = path.with_suffix(".part.npz")
-        np.savez_compressed(unfinished, **data)  # type: ignore[arg-type]
-        unfinished.rename(path)  # never a half-written dataset
-        print(f"{name}: {describe(data)}", flush=True)
+        else:
+            task = TASKS[name]
+            agent = train_agent(task, options.steps or task.steps, options.seed, _agent_folder(path))
+            data = collect(task, agent, options.transitions, options.seed + 1000)
+            unfinished = path.with_suffix(".part.npz")
+            np.savez_compressed(unfinished, **data, seed=np.array(options.seed))  # type: ignore[arg-type]
+            unfinished.rename(path)  # never a half-written dataset
+        row = describe(name, path)
+        print(", ".join(f"{key} {row[key]}" for key in FIELDS[:-2]), flush=True)
+        table = options.results / ("locomotion_data_quick.csv" if options.quick else "locomotion_data.csv")
+        write_rows(table, [*(other for other in read_rows(table) if other["task"] != name), row], FIELDS)

@@ -12,7 +12,8 @@ from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
 from sb3_clearning.experiments import analytic_q, gridworld, locomotion_data, relabel_ratio
 from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
-from sb3_clearning.experiments.locomotion import split
+from sb3_clearning.experiments.locomotion import load, split
+from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.statistics import half_width, paired_interval
 from sb3_clearning.experiments.sweep import sweep
 from sb3_clearning.future.experience import experience_from
@@ -199,6 +200,27 @@ def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised
     assert data["observations"].shape == (400, 12)
     inside = ~(data["terminations"] | data["truncations"])[:-1]
     assert np.array_equal(data["observations"][1:][inside], data["next_observations"][:-1][inside])
+
+
+def test_what_the_locomotion_data_is_like_stands_in_a_table(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    command = ["--tasks", "hopper", "--steps", "2048", "--transitions", "800", "--seed", "1", "--output", str(tmp_path / "data")]
+    for _ in range(2):  # the second time nothing is made again, and the row is still there once
+        locomotion_data.main([*command, "--results", str(tmp_path)])
+    (row,) = read_rows(tmp_path / "locomotion_data.csv")
+    data = np.load(tmp_path / "data" / "hopper.npz")
+    returns, total = [], 0.0
+    for reward, end in zip(data["rewards"], data["terminations"] | data["truncations"], strict=True):
+        total += reward
+        if end:
+            returns.append(total)
+            total = 0.0
+    assert (row["task"], row["seed"], row["agent_steps"], row["transitions"]) == ("hopper", "1", "2048", "800")
+    assert int(row["episodes"]) == len(returns)
+    assert float(row["mean_return"]) == pytest.approx(np.mean(returns), abs=0.06)
+    experience, source = load("hopper", tmp_path / "data")
+    assert source == "own PPO agent"
+    assert np.asarray(experience.observations).shape == (800, 11)  # without the global position
 
 
 def test_the_command_runs_and_says_what_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
