@@ -73,4 +73,6 @@ def crop_indices(crop: Any, n: int) -> np.ndarray:
         raise ValueError(f"crop={crop!r} is empty: it selects nothing of an observation of {n} entries")
     if not ((indices >= -n) & (indices < n)).all():
         raise ValueError(f"crop={crop!r} is out of range for an observation of {n} entries")
+    if len(np.unique(indices % n)) < len(indices):
+        raise ValueError(f"crop={crop!r} selects an entry of the observation twice")
     return indices

@@ -141,6 +141,8 @@ def test_the_achieved_goal_is_the_crop_of_the_state(crop: Any, low: list, high: 
     [
         ([0, 3], ValueError, r"crop=\[0, 3\] is out of range for an observation of 3 entries"),
         ([-4], ValueError, "out of range for an observation of 3 entries"),
+        ([0, 1, 0], ValueError, "selects an entry of the observation twice"),
+        ([2, -1], ValueError, "selects an entry of the observation twice"),
         (slice(1, 5), ValueError, "out of range for an observation of 3 entries"),
         ([], ValueError, "is empty: it selects nothing"),
         (slice(2, 2), ValueError, "is empty: it selects nothing"),
@@ -308,6 +310,13 @@ def test_bad_goals_at_reset_are_named() -> None:
         env.reset(options={"goal": [1.0]})
     with pytest.raises(ValueError, match=r'The goal in options\["goal"\] has entries that are not finite'):
         env.reset(options={"goal": [1.0, np.inf]})
+
+
+def test_a_goal_that_no_observation_can_be_is_refused() -> None:
+    env = GoalFromObservation(gym.make("Pendulum-v1"), [0, 1])
+    with pytest.raises(ValueError, match=r"lies outside of the observations' bounds \[-1. -1.\] to \[1. 1.\]"):
+        env.reset(options={"goal": [0.0, 1.5]})
+    env.reset(options={"goal": [1.0 + 1e-6, 0.0]})  # rounding
 
 
 def test_step_before_reset_is_an_error() -> None:

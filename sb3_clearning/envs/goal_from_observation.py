@@ -227,7 +227,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         # The goal's reset has a seed of its own, or the goal would be the start
         env_seed = None if seed is None else self._seed_goals(seed)
         if options is not None and "goal" in options:
-            goal = check_goals(options["goal"], self._goal_space.shape, self._goal_space.dtype, 'The goal in options["goal"]')
+            goal = self._commanded(options["goal"])
             options = {key: value for key, value in options.items() if key != "goal"} or None
         else:
             goal = self._sample_goal(env_seed)
@@ -235,6 +235,13 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self._goal = goal
         obs = self._goal_obs(state)
         return obs, self._goal_info(obs, info)
+
+    def _commanded(self, goal: Any) -> np.ndarray:
+        low, high = self._goal_space.low, self._goal_space.high
+        goal = check_goals(goal, self._goal_space.shape, self._goal_space.dtype, 'The goal in options["goal"]')
+        if not (np.isclose(goal, np.clip(goal, low, high), rtol=1e-5, atol=1e-5)).all():  # a cosine may round to above 1
+            raise ValueError(f'The goal {goal} in options["goal"] lies outside of the observations\' bounds {low} to {high}')
+        return goal
 
     def step(self, action: Any) -> tuple[GoalObs, SupportsFloat, bool, bool, dict[str, Any]]:
         """

@@ -204,7 +204,18 @@ def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised
 
 def test_what_the_locomotion_data_is_like_stands_in_a_table(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
-    command = ["--tasks", "hopper", "--steps", "2048", "--transitions", "800", "--seed", "1", "--output", str(tmp_path / "data")]
+    command = [
+        "--tasks",
+        "hopper",
+        "--steps",
+        "2048",
+        "--transitions",
+        "800",
+        "--seed",
+        "1",
+        "--output",
+        str(tmp_path / "data"),
+    ]
     for _ in range(2):  # the second time nothing is made again, and the row is still there once
         locomotion_data.main([*command, "--results", str(tmp_path)])
     (row,) = read_rows(tmp_path / "locomotion_data.csv")

@@ -29,7 +29,7 @@ class HerTD3(TD3):
         self,
         policy: str,
         env: GymEnv | str | None,
-        noise_std: float = 0.1,
+        noise_std: float = 0.3,
         replay_buffer_kwargs: Mapping[str, Any] | None = None,
         _init_setup_model: bool = True,
         **td3_arguments: Any,
