@@ -214,11 +214,11 @@ def describe(name: str, path: Path) -> dict[str, Any]:
     """
     data = np.load(path)
     episodes = max(int((data["terminations"] | data["truncations"]).sum()), 1)
-    trained = max(map(_steps_of, _agent_folder(path).glob("model_*.zip")), default=0)
+    agent = PPO.load(max(_agent_folder(path).glob("model_*.zip"), key=_steps_of), device="cpu")
     return {
         "task": name,
-        "seed": int(data["seed"]) if "seed" in data else "",
-        "agent_steps": trained,
+        "seed": agent.seed,
+        "agent_steps": agent.num_timesteps,
         "transitions": len(data["actions"]),
         "episodes": episodes,
         "mean_length": round(len(data["actions"]) / episodes, 1),
@@ -258,7 +258,7 @@ def main(argv: list[str]) -> None:
             agent = train_agent(task, options.steps or task.steps, options.seed, _agent_folder(path))
             data = collect(task, agent, options.transitions, options.seed + 1000)
             unfinished = path.with_suffix(".part.npz")
-            np.savez_compressed(unfinished, **data, seed=np.array(options.seed))  # type: ignore[arg-type]
+            np.savez_compressed(unfinished, **data)  # type: ignore[arg-type]
             unfinished.rename(path)  # never a half-written dataset
         row = describe(name, path)
         print(", ".join(f"{key} {row[key]}" for key in FIELDS[:-2]), flush=True)
