@@ -9,7 +9,7 @@ import pytest
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning import CLearning
 from sb3_clearning.experiments import agents
-from sb3_clearning.experiments.rows import write_rows
+from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.run import write_description
@@ -24,7 +24,8 @@ def finished_run(suite: Path, seed: int, success: float, final: float, steps: in
     write_description(run, folder)
     model = CLearning("MultiInputPolicy", gym.make(TASK, max_episode_steps=7), seed=seed, **ARGUMENTS)  # type: ignore[arg-type]
     model.learn(done, callback=checkpoint.resumable(run, folder))
-    row = {"step": done, "success": success, "final": final, "commit": "abc", "versions": "torch=2"}
+    row = {"task": TASK, "seed": seed, "step": done, "success": success, "initial": 1.0, "final": final, "minimum": 0.0}
+    row |= {"commit": "abc", "versions": "torch=2"}
     write_rows(folder / checkpoint.ROWS, [row], list(row))
     return model
 
@@ -37,7 +38,15 @@ def test_best_finished_run_is_taken(tmp_path: Path) -> None:
     found = agents.best_runs(tmp_path)
     assert {task: folder.name for task, folder in found.items()} == {TASK: "seed_1"}
 
-    agents.main(["--suite", str(tmp_path), "--agents", str(tmp_path / "agents"), "--films", str(tmp_path), "--episodes", "1"])
+    table = tmp_path / "agents.csv"
+    other = {**dict.fromkeys(agents.FIELDS, "1"), "task": "Another-v0"}
+    write_rows(table, [other, {**other, "task": TASK}], agents.FIELDS)  # the task's own row is replaced
+    options = {"suite": tmp_path, "agents": tmp_path / "agents", "films": tmp_path, "episodes": 1, "table": table}
+    agents.main([text for name, value in options.items() for text in (f"--{name}", str(value))])
+    assert [(row["task"], row["seed"], row["success"]) for row in read_rows(table)] == [
+        ("Another-v0", "1", "1"),
+        (TASK, "1", "0.8"),
+    ]
     folder = tmp_path / "agents" / "clearning" / f"{TASK}_1"
     loaded = CLearning.load(folder / f"{TASK}.zip", env=gym.make(TASK))
     observation, _ = gym.make(TASK).reset(seed=0)

@@ -2,8 +2,9 @@
 Agents to show: of the suite's finished runs the best of each task, in rl-zoo3's layout, and a short film of each.
 
 ``python -m sb3_clearning.experiments agents --suite results/suite`` writes ``trained_agents/clearning/TASK_1`` (so that
-``python -m rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it) and ``docs/films/TASK.gif``. An agent that
-rl-zoo3 has trained is filmed with ``--agents logs`` and without ``--suite``. Pictures without a screen need ``MUJOCO_GL=egl``.
+``python -m rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it), ``docs/films/TASK.gif`` and a row of
+``results/agents.csv``. An agent that rl-zoo3 has trained is filmed with ``--agents logs`` and without ``--suite``. Pictures
+without a screen need ``MUJOCO_GL=egl``.
 """
 
 import argparse
@@ -18,12 +19,15 @@ import yaml
 
 from sb3_clearning import CLearning
 from sb3_clearning.evaluation import EVALUATION_SEED
+from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.run import read_description
 
 ALGORITHM = "clearning"
 #: A film is this wide and high, and has at most this many pictures of each episode.
 SIZE, PICTURES = 200, 40
+#: The columns of the table of agents, all from the last row of the agent's run.
+FIELDS = ("task", "seed", "step", "success", "initial", "final", "minimum", "versions", "commit")
 
 
 class AgentError(SystemExit, ValueError):
@@ -164,6 +168,7 @@ def main(argv: list[str]) -> None:
         "--agents", type=Path, default=Path("trained_agents"), help="the folder of agents, in rl-zoo3's layout"
     )
     parser.add_argument("--films", type=Path, default=Path("docs/films"), help="the folder of films")
+    parser.add_argument("--table", type=Path, default=Path("results/agents.csv"), help="the table of agents")
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks")
     parser.add_argument("--episodes", type=int, default=2, help="episodes of a film; 0: no films")
     options = parser.parse_args(argv)
@@ -173,9 +178,12 @@ def main(argv: list[str]) -> None:
             raise AgentError(
                 f"{options.suite} has no finished run of {ALGORITHM}: `python -m sb3_clearning.experiments suite` makes them."
             )
-        for run_folder in runs.values():
+        for task, run_folder in runs.items():
             saved = save_agent(run_folder, options.agents)
             print(f"{saved} from {run_folder}")
+            row = {name: checkpoint.rows_of(run_folder)[-1][name] for name in FIELDS}
+            others = [other for other in read_rows(options.table) if other["task"] != task]
+            write_rows(options.table, sorted([*others, row], key=lambda one: one["task"]), FIELDS)
     folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
     wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]
     if not wanted:
