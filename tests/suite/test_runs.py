@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.distances import EpisodeDistances
+from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main
 from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm
@@ -209,6 +211,33 @@ def test_other_settings_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFi
     (row,) = table(tmp_path / "out")
     assert '"batch_size": 32' in row["arguments"]
     assert (tmp_path / "out" / "aside" / "Tiny" / "clearning" / "seed_0.1" / "run.json").exists()
+
+
+def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a fresh checkout, which has the table only."""
+    config, out = write_config(tmp_path, steps=30), tmp_path / "out"
+    undisturbed(tiny_runs(config, ["clearning"]), out)
+    before = table(out)
+    shutil.rmtree(out / "runs")
+    finish(start(config, out, "--methods", "clearning", "next_state"))
+    assert not (out / "runs" / "Tiny" / "clearning").exists()  # was not done again
+    assert [row for row in table(out) if row["method"] == "clearning"] == before
+    assert {row["method"] for row in table(out)} == {"clearning", "next_state"}
+
+    options = ["--config", str(config), "--matrix", "tiny", "--methods", "clearning", "--output", str(out)]
+    write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32})
+    with pytest.raises(ConfigError, match=r"other settings.*--redo"):
+        main(options)
+    finish(start(config, out, "--methods", "clearning", "--redo"))
+    (row,) = [row for row in table(out) if row["method"] == "clearning"]
+    assert '"batch_size": 32' in row["arguments"]
+    assert read_rows(out / "aside" / "Tiny" / "clearning" / "seed_0.1" / "rows.csv") == before
+
+    shutil.rmtree(out / "runs")
+    write_config(tmp_path, steps=60, arguments={"learning_starts": 20, "batch_size": 32})
+    capsys.readouterr()
+    main([*options, "--status"])
+    assert "0: missing" in capsys.readouterr().out  # more steps, and no checkpoint to go on from
 
 
 def test_status_says_what_is_there_and_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
