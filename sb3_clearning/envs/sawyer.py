@@ -130,31 +130,47 @@ class SawyerReach(_PuckTask):
     _goal_high = np.array([0.1, 0.9, 0.3])
 
 
-class SawyerPush(_PuckTask):
+class _ObjectTask(SawyerTask):
+    """
+    A task that scores the object's place. As in the paper, the goal has the hand at the same point, where it can not always
+    be: beside the window's handle it stays 5 cm off, and over the table 3 cm. Without the arm's part it is a partial goal.
+    """
+
+    scored_slice = slice(3, 6)
+
+    def __init__(self, render_mode: str | None = None, arm_goal: bool = True) -> None:
+        if not isinstance(arm_goal, bool):
+            raise TypeError(f"arm_goal must be True or False, not {arm_goal!r}")
+        if not arm_goal:
+            self.goal_slice, self.scored_slice = slice(3, 6), slice(0, 3)
+        self._places = 2 if arm_goal else 1
+        super().__init__(render_mode)
+
+    def _begin_episode(self) -> np.ndarray:
+        return np.tile(super()._begin_episode(), self._places)
+
+
+class SawyerPush(_ObjectTask, _PuckTask):
     """
     Push a puck to a point. The goal is the hand's and the puck's xyz, both at that point; the puck's alone is scored.
 
     The hand can not come lower than 0.046, so that its part of the goal (z = 0.015) can never be met exactly.
 
     :param render_mode: None or "rgb_array"
+    :param arm_goal: False: the goal is the puck's xyz alone
     """
 
     simulator = SawyerPushEnvV3
-    scored_slice = slice(3, 6)
     distance_threshold = 0.05  # metaworld's
     _puck_low = np.array([-0.1, 0.6, 0.02])
     _puck_high = np.array([0.1, 0.7, 0.02])
     _goal_low = np.array([-0.1, 0.5, 0.015])
     _goal_high = np.array([0.1, 0.9, 0.015])
 
-    def _draw_goal(self) -> np.ndarray:
-        return np.tile(super()._draw_goal(), 2)
 
-
-class _SlideTask(SawyerTask):
+class _SlideTask(_ObjectTask):
     """A task with an object that slides along a rail. The goal is the hand's and the handle's xyz, both at one point."""
 
-    scored_slice = slice(3, 6)
     # Metaworld's own goal is always at the end of the rail. Here start and goal are anywhere on it, and metaworld's 0.05
     # of the window would call half of the episodes solved before they begin.
     distance_threshold = 0.03
@@ -162,8 +178,8 @@ class _SlideTask(SawyerTask):
     _joint: ClassVar[str]
     _slide_range: ClassVar[tuple[float, float]]
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
+    def __init__(self, render_mode: str | None = None, arm_goal: bool = True) -> None:
+        super().__init__(render_mode, arm_goal)
         joint = self.model.joint(self._joint)
         self._slide, self._slide_velocity = joint.qposadr[0], joint.dofadr[0]
 
@@ -179,7 +195,7 @@ class _SlideTask(SawyerTask):
         # The simulator itself says where the handle is at a random position of the slide.
         self._place_object()
         mujoco.mj_kinematics(self.model, self.data)
-        return np.tile(self._object_position(), 2)
+        return self._object_position().copy()
 
 
 class SawyerWindow(_SlideTask):
@@ -187,6 +203,7 @@ class SawyerWindow(_SlideTask):
     Slide a window to a position. The goal is the hand's and the handle's xyz, both at that position.
 
     :param render_mode: None or "rgb_array"
+    :param arm_goal: False: the goal is the handle's xyz alone
     """
 
     simulator = SawyerWindowCloseEnvV3
@@ -195,8 +212,8 @@ class SawyerWindow(_SlideTask):
     # The paper's range of the handle, x from -0.09 to 0.09. Today's rail goes on to 0.11.
     _slide_range = (0.0, 0.18)
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
+    def __init__(self, render_mode: str | None = None, arm_goal: bool = True) -> None:
+        super().__init__(render_mode, arm_goal)
         self._handle = self.model.site("handleCloseStart").id
 
     def _object_position(self) -> np.ndarray:
@@ -208,6 +225,7 @@ class SawyerDrawer(_SlideTask):
     Slide a drawer to a position. The goal is the hand's and the handle's xyz, both at that position.
 
     :param render_mode: None or "rgb_array"
+    :param arm_goal: False: the goal is the handle's xyz alone
     """
 
     simulator = SawyerDrawerOpenEnvV3
@@ -218,8 +236,8 @@ class SawyerDrawer(_SlideTask):
     # From the middle of the drawer to its handle, as metaworld counts it.
     _handle_offset = np.array([0.0, -0.16, 0.0])
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
+    def __init__(self, render_mode: str | None = None, arm_goal: bool = True) -> None:
+        super().__init__(render_mode, arm_goal)
         self._drawer = self.model.body("drawer_link").id
 
     def _object_position(self) -> np.ndarray:

@@ -1,3 +1,4 @@
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -136,3 +137,34 @@ def test_goals_are_feasible(task_id: str, controller: Callable[[np.ndarray, np.n
             observation, _, _, truncated, info = env.step(action)
         reached.append(info["is_success"])
     assert np.mean(reached) >= 0.8
+
+
+@pytest.mark.parametrize("task_id", ["SawyerPush-v0", "SawyerWindow-v0", "SawyerDrawer-v0"])
+def test_without_the_arm_the_goal_is_the_object_alone(task_id: str) -> None:
+    whole, partial = gym.make(task_id), gym.make(task_id, arm_goal=False)
+    assert partial.observation_space["desired_goal"].shape == (3,)  # type: ignore[index]
+    for seed in range(3):
+        (one, info), (other, other_info) = whole.reset(seed=seed), partial.reset(seed=seed)
+        np.testing.assert_array_equal(other["observation"], one["observation"])  # the same episode
+        for key in ("achieved_goal", "desired_goal"):
+            np.testing.assert_array_equal(other[key], one[key][3:])
+        assert other_info == info  # the same score
+    copy = pickle.loads(pickle.dumps(partial.unwrapped))
+    action = np.full(4, 0.5, dtype=np.float32)
+    after, copied = partial.step(action), copy.step(action)
+    np.testing.assert_array_equal(after[0]["achieved_goal"], copied[0]["achieved_goal"])
+    with pytest.raises(TypeError, match="arm_goal must be True or False"):
+        gym.make(task_id, arm_goal="hand")
+
+
+def test_a_hand_at_its_part_of_the_goal_leaves_the_window_off() -> None:
+    """The handle is beside the hand that pushes it, so that both parts of the paper's goal can not be met."""
+    env = gym.make("SawyerWindow-v0")
+    observation, info = env.reset(seed=0)
+    for step in range(150):
+        hand, handle = observation["observation"][:3], observation["observation"][3:]
+        target = np.add(handle, [0.1, 0.0, 0.0]) if step < 40 else observation["desired_goal"][:3]
+        move = np.clip((target - hand) * 20, -1, 1)
+        observation, _, _, _, info = env.step(np.append(move, -1).astype(np.float32))
+    assert np.linalg.norm(observation["observation"][:3] - observation["desired_goal"][:3]) < 0.02
+    assert info["distance"] > 0.04
