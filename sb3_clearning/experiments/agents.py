@@ -19,7 +19,7 @@ import yaml
 
 from sb3_clearning import CLearning
 from sb3_clearning.evaluation import EVALUATION_SEED
-from sb3_clearning.experiments.rows import read_rows, write_rows
+from sb3_clearning.experiments.rows import replace_row
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.run import read_description
 
@@ -178,12 +178,11 @@ def main(argv: list[str]) -> None:
             raise AgentError(
                 f"{options.suite} has no finished run of {ALGORITHM}: `python -m sb3_clearning.experiments suite` makes them."
             )
-        for task, run_folder in runs.items():
+        for run_folder in runs.values():
             saved = save_agent(run_folder, options.agents)
             print(f"{saved} from {run_folder}")
-            row = {name: checkpoint.rows_of(run_folder)[-1][name] for name in FIELDS}
-            others = [other for other in read_rows(options.table) if other["task"] != task]
-            write_rows(options.table, sorted([*others, row], key=lambda one: one["task"]), FIELDS)
+            row = checkpoint.rows_of(run_folder)[-1]
+            replace_row(options.table, {name: row[name] for name in FIELDS}, FIELDS)
     folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
     wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]
     if not wanted:

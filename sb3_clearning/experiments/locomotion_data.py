@@ -21,7 +21,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import read_rows, write_rows
+from sb3_clearning.experiments.rows import replace_row
 from sb3_clearning.experiments.sweep import RESULTS
 
 DATA = Path("data/locomotion")
@@ -263,4 +263,4 @@ def main(argv: list[str]) -> None:
         row = describe(name, path)
         print(", ".join(f"{key} {row[key]}" for key in FIELDS[:-2]), flush=True)
         table = options.results / ("locomotion_data_quick.csv" if options.quick else "locomotion_data.csv")
-        write_rows(table, [*(other for other in read_rows(table) if other["task"] != name), row], FIELDS)
+        replace_row(table, row, FIELDS)

@@ -43,6 +43,18 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], fields: Sequence[s
     half.replace(path)
 
 
+def replace_row(path: Path, row: Mapping[str, Any], fields: Sequence[str]) -> None:
+    """
+    Put a row into a table that has one for each value of its first column.
+
+    :param path: A CSV file
+    :param row: The row, in the place of the one with the same value
+    :param fields: The columns
+    """
+    others = [other for other in read_rows(path) if other[fields[0]] != row[fields[0]]]
+    write_rows(path, sorted([*others, row], key=lambda one: str(one[fields[0]])), fields)
+
+
 def read_rows(path: Path) -> list[dict[str, str]]:
     """
     :param path: A CSV file
