@@ -5,6 +5,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch as th
 
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning import CLearning
@@ -51,7 +52,12 @@ def test_best_finished_run_is_taken(tmp_path: Path) -> None:
     loaded = CLearning.load(folder / f"{TASK}.zip", env=gym.make(TASK))
     observation, _ = gym.make(TASK).reset(seed=0)
     np.testing.assert_array_equal(loaded.predict(observation)[0], best.predict(observation)[0])
-    loaded.learn(15, reset_num_timesteps=False)  # without its moments it still goes on
+    before = [parameter.clone() for parameter in loaded.critic_target.parameters()]
+    assert all(th.equal(one, other) for one, other in zip(before, loaded.critic.parameters(), strict=True))
+    loaded.learn(15, reset_num_timesteps=False)  # without its moments it still goes on, its targets apart from the networks
+    assert not any(
+        th.equal(one, other) for one, other in zip(loaded.critic_target.parameters(), loaded.critic.parameters(), strict=True)
+    )
     about = (folder / TASK / "config.yml").read_text()
     assert "seed 1, success 0.80" in about
     assert "--seeds 1 --steps 20" in about

@@ -64,9 +64,13 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     assert run is not None
     row = checkpoint.rows_of(run_folder)[-1]
     model = checkpoint.final_model(run, run_folder)
-    # Two thirds of the file, and of no use to who acts. Who goes on training starts with new moments.
+    # Most of the file, and of no use to who acts. Who goes on training starts with new moments and equal targets, which share
+    # their memory here and are so written once.
     for optimizer in (model.actor.optimizer, model.critic.optimizer):
         optimizer.state.clear()
+    for network, target in ((model.actor, model.actor_target), (model.critic, model.critic_target)):
+        for parameter, of_target in zip(network.parameters(), target.parameters(), strict=True):
+            of_target.data = parameter.data
     target = agents / ALGORITHM / f"{run.task}_1"
     half = target.with_name(f".{target.name}")
     shutil.rmtree(half, ignore_errors=True)
