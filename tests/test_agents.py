@@ -1,6 +1,7 @@
 """Agents and films from finished runs."""
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -75,6 +76,23 @@ def test_film_has_the_pictures_of_the_episodes(tmp_path: Path) -> None:
         assert film.n_frames > 2  # equal pictures that follow each other are one with a longer time
         assert film.size == (agents.SIZE, agents.SIZE)
     assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
+
+
+def test_of_a_long_episode_only_some_pictures_are_drawn() -> None:
+    model = CLearning("MultiInputPolicy", gym.make(TASK), **ARGUMENTS)  # type: ignore[arg-type]
+    env = gym.make(TASK, render_mode="rgb_array", max_episode_steps=200)
+    drawn = 0
+
+    class Counted(gym.Wrapper):
+        def render(self) -> Any:
+            nonlocal drawn
+            drawn += 1
+            return super().render()
+
+    pictures = agents.pictures_of(model, Counted(env), [0])
+    assert drawn == agents.PICTURES
+    assert len(pictures) == agents.PICTURES + 5
+    np.testing.assert_array_equal(pictures[-1], pictures[-6])  # the end is shown for a while
 
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:

@@ -117,17 +117,20 @@ def pictures_of(model: CLearning, env: gym.Env, seeds: Iterable[int]) -> list[np
     :param seeds: A seed for each episode
     :return: Pictures of the episodes, ``(height, width, 3)`` each; the last of an episode is shown for a while
     """
+    limit = env.spec.max_episode_steps if env.spec else None
+    # Drawing is the dear part: of a long episode only what is shown is drawn.
+    shown = None if limit is None else set(np.linspace(0, limit, min(PICTURES, limit + 1)).astype(int))
     pictures: list[np.ndarray] = []
     for seed in seeds:
         observation, _ = env.reset(seed=seed)
-        episode, over = [env.render()], False
+        episode, over, step = [env.render()], False, 0
         while not over:
             action, _ = model.predict(observation, deterministic=True)
             observation, _, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
-            episode.append(env.render())
-        shown = np.unique(np.linspace(0, len(episode) - 1, PICTURES).astype(int))
-        pictures += [np.asarray(episode[index]) for index in shown] + [np.asarray(episode[-1])] * 5
+            over, step = terminated or truncated, step + 1
+            if over or shown is None or step in shown:
+                episode.append(env.render())
+        pictures += [np.asarray(picture) for picture in [*episode, *[episode[-1]] * 5]]
     return pictures
 
 
