@@ -28,6 +28,16 @@ def test_enjoy(trained: Path, run: Run, option: list[str], file: str) -> None:
     assert "Success rate: " in result.stdout
 
 
+@pytest.mark.parametrize("options", [["--no-render"], []], ids=["numbers", "window"])
+def test_the_agents_that_come_with_the_project_are_enjoyed(run: Run, options: list[str], tmp_path: Path) -> None:
+    agents = Path(__file__).parents[2] / "trained_agents"
+    task = ["--algo", "clearning", "--env", "SawyerReach-v0", "-f", agents]
+    result = run("rl_zoo3.enjoy", *task, "-n", 50, *options, cwd=tmp_path, MUJOCO_GL="egl", SDL_VIDEODRIVER="dummy")
+    assert f"Loading {agents}/clearning/SawyerReach-v0_1/SawyerReach-v0.zip" in result.stdout
+    assert "Success rate: 100.00%" in result.stdout
+    assert ("HumanRendering" in result.stderr) == (not options)
+
+
 def test_video_has_the_frames_of_the_steps(trained: Path, run: Run, tmp_path: Path) -> None:
     run("rl_zoo3.record_video", *TASK, "-n", 8, "-o", tmp_path, cwd=trained)
     (video,) = tmp_path.glob("*.mp4")

@@ -91,7 +91,7 @@ def verdicts(scores: Scores, rivals: Sequence[str], measure: Measure, digits: in
         found = {method: scores.final(task, method, measure) for method in rivals}
         estimates = {method: curve_estimates({0: values})[0] for method, values in found.items() if len(values)}
         if not len(ours) or not estimates:
-            lines.append([task, "missing", "missing", "–"])
+            lines.append([task, cell(scores, task, OURS, measure, digits), "–" if estimates else "missing", "–"])
             continue
         best = max(estimates, key=lambda method: measure.better * estimates[method].value)
         own = curve_estimates({0: ours})[0]
