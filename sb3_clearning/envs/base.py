@@ -42,9 +42,9 @@ class GoalTask(gym.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}
 
     #: The coordinates of the observation that make up the goal.
-    goal_slice: ClassVar[slice] = slice(None)
+    goal_slice: slice = slice(None)
     #: The coordinates of the goal that the distance, the reward and the success count.
-    scored_slice: ClassVar[slice] = slice(None)
+    scored_slice: slice = slice(None)
     #: The distance up to which a goal counts as reached.
     distance_threshold: ClassVar[float]
 

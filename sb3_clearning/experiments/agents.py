@@ -68,9 +68,9 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     # their memory here and are so written once.
     for optimizer in (model.actor.optimizer, model.critic.optimizer):
         optimizer.state.clear()
-    for network, target in ((model.actor, model.actor_target), (model.critic, model.critic_target)):
-        for parameter, of_target in zip(network.parameters(), target.parameters(), strict=True):
-            of_target.data = parameter.data
+    for network, follower in ((model.actor, model.actor_target), (model.critic, model.critic_target)):
+        for parameter, followed in zip(network.parameters(), follower.parameters(), strict=True):
+            followed.data = parameter.data
     target = agents / ALGORITHM / f"{run.task}_1"
     half = target.with_name(f".{target.name}")
     shutil.rmtree(half, ignore_errors=True)

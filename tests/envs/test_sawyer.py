@@ -11,7 +11,7 @@ from metaworld import policies
 
 from sb3_clearning.envs import sawyer
 
-TASKS = {
+TASKS: dict[str, type[sawyer.SawyerTask]] = {
     "SawyerReach-v0": sawyer.SawyerReach,
     "SawyerPush-v0": sawyer.SawyerPush,
     "SawyerWindow-v0": sawyer.SawyerWindow,
