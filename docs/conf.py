@@ -13,7 +13,7 @@ from sb3_clearning.version import __version__  # noqa: E402
 
 project = "sb3_clearning"
 author = "The sb3_clearning developers"
-copyright = author  # noqa: A001 (the name that Sphinx reads)
+copyright = author
 release = version = __version__
 
 extensions = [
