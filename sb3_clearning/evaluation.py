@@ -52,6 +52,7 @@ def evaluate_goals(
     check_number("n_episodes", n_episodes, 1, whole=True)
     check_number("n_envs", n_envs, 1, whole=True)
     envs = _environments(env, min(n_envs, n_episodes))
+    _check_shapes(model, envs[0])
     normalize = model.get_vec_normalize_env()
     distances, successes = DistanceTracker(1, window=n_episodes), []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
@@ -100,3 +101,14 @@ def _environments(env: gym.Env | Callable[[], gym.Env], count: int) -> list[gym.
         raise ValueError(f"`env` must make Gymnasium environments, not {type(envs[0]).__name__}: several are made as needed.")
     check_goal_space(envs[0].observation_space)
     return envs
+
+
+def _check_shapes(model: BaseAlgorithm, env: gym.Env) -> None:
+    """Another crop, for example, would else be an error deep in the networks. Bounds may differ: a VecNormalize has none."""
+    own, other = (_shapes(space) for space in (model.observation_space, env.observation_space))
+    if own != other:
+        raise ValueError(f"The environment's observations have the shapes {other}, but the model was made for {own}.")
+
+
+def _shapes(space: gym.Space) -> Any:
+    return {key: part.shape for key, part in space.items()} if isinstance(space, gym.spaces.Dict) else space.shape

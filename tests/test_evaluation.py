@@ -9,6 +9,7 @@ from goal_envs import PointEnv
 from small_models import small_model
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from sb3_clearning.envs import GoalFromObservation
 from sb3_clearning.evaluation import EVALUATION_SEED, evaluate_goals
 
 Observation = dict[str, Any]
@@ -77,3 +78,10 @@ def test_observations_are_normalized_as_in_training() -> None:
     for key, value in expected.items():  # type: ignore[union-attr]
         np.testing.assert_allclose(seen[0][key], value, rtol=1e-6)
         assert not np.allclose(seen[0][key], observation[key])
+
+
+def test_an_environment_of_another_shape_is_named() -> None:
+    model = small_model(PointEnv())
+    env = GoalFromObservation(gym.make("Pendulum-v1"), [0])
+    with pytest.raises(ValueError, match=r"'desired_goal': \(1,\).*, but the model was made for .*'desired_goal': \(2,\)"):
+        evaluate_goals(model, env)

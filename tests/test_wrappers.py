@@ -291,7 +291,11 @@ def test_a_commanded_goal_is_pursued_and_other_options_go_to_the_base_env() -> N
         ("resets", ValueError, 'Unknown goal_sampler \'resets\': give "reset", "random_actions"'),
         (np.zeros((0, 2)), ValueError, "goal_sampler is an empty array"),
         (np.zeros((4, 3)), ValueError, r"goal_sampler array has the shape \(4, 3\), expected \(4, 2\)"),
-        (np.zeros(2), ValueError, r"goal_sampler array has the shape \(2,\), expected \(2, 2\)"),
+        (
+            np.zeros(2),
+            ValueError,
+            r"goal_sampler array has the shape \(2,\) of one goal: give a list of goals, for one \[goal\]",
+        ),
         (np.array([[0.0, np.nan]]), ValueError, "goal_sampler array has entries that are not finite"),
         ([["a", "b"]], TypeError, "goal_sampler array must hold numbers"),
         (3, TypeError, "goal_sampler must be a string, a function or an array of goals"),
@@ -317,6 +321,8 @@ def test_a_goal_that_no_observation_can_be_is_refused() -> None:
     with pytest.raises(ValueError, match=r"lies outside of the observations' bounds \[-1. -1.\] to \[1. 1.\]"):
         env.reset(options={"goal": [0.0, 1.5]})
     env.reset(options={"goal": [1.0 + 1e-6, 0.0]})  # rounding
+    with pytest.raises(ValueError, match=r"The goal \[0. 3.\] of goal_sampler lies outside"):
+        GoalFromObservation(gym.make("Pendulum-v1"), [0, 1], [[1.0, 0.0], [0.0, 3.0]])
 
 
 def test_step_before_reset_is_an_error() -> None:

@@ -167,7 +167,12 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
             raise TypeError(f"goal_sampler must be a string, a function or an array of goals, got {goal_sampler!r}")
         if len(goals) == 0:
             raise ValueError("goal_sampler is an empty array: it needs one goal or more")
-        return check_goals(goals, (len(goals), *self._goal_space.shape), self._goal_space.dtype, "The goal_sampler array")
+        if goals.shape == self._goal_space.shape:
+            raise ValueError(
+                f"The goal_sampler array has the shape {goals.shape} of one goal: give a list of goals, for one [goal]"
+            )
+        checked = check_goals(goals, (len(goals), *self._goal_space.shape), self._goal_space.dtype, "The goal_sampler array")
+        return self._within_bounds(checked, "of goal_sampler")
 
     def _seed_goals(self, seed: int | None) -> int:
         """Seed the choice of goals; returns a seed for the env's reset that finds a goal."""
@@ -202,6 +207,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         if isinstance(sampler, np.ndarray):
             return sampler[self._rng.integers(len(sampler))].copy()
         if callable(sampler):
+            # Bounds are not checked: the tail of a Gaussian should not end a training.
             return check_goals(sampler(self._rng), self._goal_space.shape, self._goal_space.dtype, "The goal of goal_sampler")
         state, _ = self.env.reset(seed=env_seed)
         if sampler == "random_actions":
@@ -227,7 +233,8 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         # The goal's reset has a seed of its own, or the goal would be the start
         env_seed = None if seed is None else self._seed_goals(seed)
         if options is not None and "goal" in options:
-            goal = self._commanded(options["goal"])
+            goal = check_goals(options["goal"], self._goal_space.shape, self._goal_space.dtype, 'The goal in options["goal"]')
+            goal = self._within_bounds(goal, 'in options["goal"]')
             options = {key: value for key, value in options.items() if key != "goal"} or None
         else:
             goal = self._sample_goal(env_seed)
@@ -236,12 +243,16 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         obs = self._goal_obs(state)
         return obs, self._goal_info(obs, info)
 
-    def _commanded(self, goal: Any) -> np.ndarray:
+    def _within_bounds(self, goals: np.ndarray, source: str) -> np.ndarray:
         low, high = self._goal_space.low, self._goal_space.high
-        goal = check_goals(goal, self._goal_space.shape, self._goal_space.dtype, 'The goal in options["goal"]')
-        if not (np.isclose(goal, np.clip(goal, low, high), rtol=1e-5, atol=1e-5)).all():  # a cosine may round to above 1
-            raise ValueError(f'The goal {goal} in options["goal"] lies outside of the observations\' bounds {low} to {high}')
-        return goal
+        # A cosine may round to above 1.
+        inside = np.isclose(goals, np.clip(goals, low, high), rtol=1e-5, atol=1e-5)
+        if not inside.all():
+            outside = (
+                goals if goals.shape == low.shape else goals[np.flatnonzero(~inside.reshape(len(goals), -1).all(axis=1))[0]]
+            )
+            raise ValueError(f"The goal {outside} {source} lies outside of the observations' bounds {low} to {high}")
+        return goals
 
     def step(self, action: Any) -> tuple[GoalObs, SupportsFloat, bool, bool, dict[str, Any]]:
         """

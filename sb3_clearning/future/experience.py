@@ -107,10 +107,20 @@ def _ends_of(data: Mapping[str, Any], names: tuple[str, str], n: int) -> np.ndar
     return np.zeros(n, dtype=bool)
 
 
+#: Other words for an episode's end, which say too little or are slips: ends that are not read would join episodes silently.
+_UNCLEAR_ENDS = {"dones", "done", "ends", "termination", "terminated", "terminal", "truncation", "truncated", "timeout"}
+
+
 def _from_arrays(data: Mapping[str, Any], action_space: spaces.Space | None) -> Experience:
     missing = [name for name in ("observations", "actions") if name not in data]
     if missing:
         raise ValueError(f"The dataset lacks {missing}; it has {sorted(data)}.")
+    unclear = sorted(_UNCLEAR_ENDS & set(data))
+    if unclear:
+        raise ValueError(
+            f"The dataset has {unclear[0]!r}: name the ends of episodes `terminations` (the state is final) and `truncations` "
+            "(a time limit, or the data just ends)."
+        )
     observations = _as_arrays(data["observations"])
     actions = np.asarray(data["actions"])
     n = n_rows(observations)

@@ -36,6 +36,13 @@ def test_datasets_that_do_not_fit(changes: dict[str, Any], message: str) -> None
         FutureStateEstimator().fit(data(**changes), steps=1)
 
 
+@pytest.mark.parametrize("name", ["dones", "truncation", "terminated"])
+def test_ends_under_another_name_are_not_left_unread(name: str) -> None:
+    arrays = {"observations": np.zeros((9, 2)), "actions": np.zeros((9, 1)), name: np.arange(9) == 4}
+    with pytest.raises(ValueError, match=f"has '{name}': name the ends of episodes `terminations`"):
+        FutureStateEstimator().fit(arrays, steps=1)
+
+
 def test_no_dataset_at_all() -> None:
     with pytest.raises(ValueError, match="lacks"):
         FutureStateEstimator().fit({"states": np.zeros(3)})
