@@ -299,6 +299,7 @@ def test_a_commanded_goal_is_pursued_and_other_options_go_to_the_base_env() -> N
         (np.array([[0.0, np.nan]]), ValueError, "goal_sampler array has entries that are not finite"),
         ([["a", "b"]], TypeError, "goal_sampler array must hold numbers"),
         (3, TypeError, "goal_sampler must be a string, a function or an array of goals"),
+        (lambda: [0.0, 0.0], TypeError, "goal_sampler must be a function of a NumPy Generator: too many positional arguments"),
     ],
 )
 def test_a_bad_goal_sampler_is_refused_at_construction(sampler: Any, error: type[Exception], message: str) -> None:

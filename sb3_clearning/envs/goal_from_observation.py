@@ -1,6 +1,7 @@
 """GoalFromObservation: an ordinary environment as a goal environment, whose goals are crops of its observation."""
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
@@ -161,6 +162,12 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
                 )
             return goal_sampler
         if callable(goal_sampler):
+            try:
+                inspect.signature(goal_sampler).bind(np.random.default_rng())
+            except TypeError as error:
+                raise TypeError(f"goal_sampler must be a function of a NumPy Generator: {error}") from error
+            except ValueError:  # a function from C does not say
+                pass
             return goal_sampler
         goals = np.asarray(goal_sampler)
         if goals.ndim == 0:

@@ -144,6 +144,12 @@ def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams
         self.search_parts = default_parts(self.algo) if parts is None else check_parts(self.algo, parts)
     except ValueError as error:
         raise InputError(str(error)) from error
+    searched = {"net_arch": "policy_kwargs"} | {part: part for part in self.search_parts if part != "net_arch"}
+    given = [searched[part] for part in self.search_parts if searched[part] in (self.custom_hyperparams or {})]
+    if self.optimize_hyperparameters and given:
+        print(
+            f"-params has no effect on {', '.join(given)}: the trials draw their own. `search` names the parts."
+        )
     lost = set(hyperparams.get("policy_kwargs") or {}) - {"net_arch"}
     if self.optimize_hyperparameters and "net_arch" in self.search_parts and lost:
         raise InputError(

@@ -36,3 +36,12 @@ def test_an_error_of_ours_does_not_break_other_algorithms(run: Run, tmp_path: Pa
     result = run("rl_zoo3.train", "--algo", "ppo", "--env", "CartPole-v1", *steps, cwd=tmp_path)
     assert "Saving to" in result.stdout
     assert "sb3_clearning could not add its algorithms to rl_zoo3.utils (RuntimeError: broken)" in result.stderr
+
+
+@pytest.mark.parametrize("search", ["None", "['gamma']"], ids=["everything", "gamma"])
+def test_a_search_says_what_of_the_command_line_it_draws_itself(run: Run, search: str, tmp_path: Path) -> None:
+    task = ["--algo", "clearning", "--env", "ContinuousGridworld-v0", "-f", "logs", "-n", 100]
+    study = ["-optimize", "--n-trials", 1, "--n-evaluations", 1, "--eval-episodes", 1, "--num-threads", 1]
+    given = ["-params", "batch_size:32", "learning_starts:20", f"search:{search}"]
+    result = run("rl_zoo3.train", *task, *study, *given, cwd=tmp_path)
+    assert ("-params has no effect on batch_size: the trials draw their own" in result.stdout) == (search == "None")
