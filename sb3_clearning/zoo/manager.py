@@ -147,9 +147,7 @@ def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams
     searched = {"net_arch": "policy_kwargs"} | {part: part for part in self.search_parts if part != "net_arch"}
     given = [searched[part] for part in self.search_parts if searched[part] in (self.custom_hyperparams or {})]
     if self.optimize_hyperparameters and given:
-        print(
-            f"-params has no effect on {', '.join(given)}: the trials draw their own. `search` names the parts."
-        )
+        print(f"-params has no effect on {', '.join(given)}: the trials draw their own. `search` names the parts.")
     lost = set(hyperparams.get("policy_kwargs") or {}) - {"net_arch"}
     if self.optimize_hyperparameters and "net_arch" in self.search_parts and lost:
         raise InputError(
