@@ -252,13 +252,11 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     def _within_bounds(self, goals: np.ndarray, source: str) -> np.ndarray:
         low, high = self._goal_space.low, self._goal_space.high
+        each = goals.reshape(-1, *low.shape)
         # A cosine may round to above 1.
-        inside = np.isclose(goals, np.clip(goals, low, high), rtol=1e-5, atol=1e-5)
+        inside = np.isclose(each, np.clip(each, low, high), rtol=1e-5, atol=1e-5).reshape(len(each), -1).all(axis=1)
         if not inside.all():
-            outside = (
-                goals if goals.shape == low.shape else goals[np.flatnonzero(~inside.reshape(len(goals), -1).all(axis=1))[0]]
-            )
-            raise ValueError(f"The goal {outside} {source} lies outside of the observations' bounds {low} to {high}")
+            raise ValueError(f"The goal {each[~inside][0]} {source} lies outside of the observations' bounds {low} to {high}")
         return goals
 
     def step(self, action: Any) -> tuple[GoalObs, SupportsFloat, bool, bool, dict[str, Any]]:

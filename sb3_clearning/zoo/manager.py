@@ -26,7 +26,7 @@ from sb3_clearning.zoo.checkpoints import (
 from sb3_clearning.zoo.goal_logs import GoalColumns, GoalEnvMaker, GoalEvalCallback
 from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.registration import algorithms
-from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, check_parts, default_parts
+from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, arguments_of, check_parts, default_parts
 
 #: The columns of monitor.csv beyond SB3's own; `is_success` only where the env says so.
 SUCCESS, DISTANCE = "is_success", "distance"
@@ -144,8 +144,7 @@ def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams
         self.search_parts = default_parts(self.algo) if parts is None else check_parts(self.algo, parts)
     except ValueError as error:
         raise InputError(str(error)) from error
-    searched = {"net_arch": "policy_kwargs"} | {part: part for part in self.search_parts if part != "net_arch"}
-    given = [searched[part] for part in self.search_parts if searched[part] in (self.custom_hyperparams or {})]
+    given = [argument for argument in arguments_of(self.search_parts) if argument in (self.custom_hyperparams or {})]
     if self.optimize_hyperparameters and given:
         print(f"-params has no effect on {', '.join(given)}: the trials draw their own. `search` names the parts.")
     lost = set(hyperparams.get("policy_kwargs") or {}) - {"net_arch"}

@@ -90,7 +90,23 @@ PARTS: dict[str, Callable[[optuna.Trial], None]] = {
     "train_freq": _train_freq,
 }
 
+#: The arguments that a part draws, where they are not one of its own name.
+_ARGUMENTS = {
+    "w_clip_absolute": ("w_clip",),
+    "w_clip_relative": ("w_clip",),
+    "net_arch": ("policy_kwargs",),
+    "noise": ("action_noise", "noise_std", "warmup_noise"),
+    "train_freq": ("train_freq", "gradient_steps"),
+}
 _CLASSIFIER_PARTS = frozenset({"w_clip", "w_clip_absolute", "w_clip_relative", "lambda_"})
+
+
+def arguments_of(parts: Iterable[str]) -> list[str]:
+    """
+    :param parts: parts of the search space
+    :return: the algorithm's arguments that they draw
+    """
+    return [argument for part in parts for argument in _ARGUMENTS.get(part, (part,))]
 
 
 def default_parts(algo: str) -> list[str]:

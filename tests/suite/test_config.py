@@ -106,6 +106,8 @@ def test_trials_are_apart_from_results(suite: Suite) -> None:
         ("matrices: {m: {seeds: 1}}", "must be a list of blocks"),
         ("matrices: {m: [{seeds: -1}]}", "Seeds must be"),
         ("matrices: {m: [{seeds: [1000]}]}", "below 1000"),
+        ("matrices: {m: [{evaluation_seed: 5}]}", "evaluation_seed must be a number from 1000000 on"),
+        ("matrices: {m: [{evaluation_seed: other}]}", "evaluation_seed must be a number"),
         ("matrices: {m: [{tasks: [Nowhere]}]}", "no task 'Nowhere'. There are: SawyerReach-v0"),
         ("matrices: {m: [{methods: [clairning]}]}", "no method 'clairning'"),
         ("methods: {x: {algorithm: nowhere}}\nmatrices: {m: [{methods: [x]}]}", "must be module:class"),

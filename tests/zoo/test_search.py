@@ -8,7 +8,7 @@ import pytest
 
 from sb3_clearning import CLearning
 from sb3_clearning.envs import GoalFromObservation
-from sb3_clearning.zoo.search import PARTS, check_parts, convert_params, default_parts, sample_params
+from sb3_clearning.zoo.search import PARTS, arguments_of, check_parts, convert_params, default_parts, sample_params
 from sb3_clearning.zoo.study_report import write_report
 
 
@@ -71,6 +71,13 @@ def test_a_stored_trial_converts_to_what_the_sampler_returned(tmp_path: Path) ->
 def test_search_is_limited_to_the_named_parts(part: str, arguments: set[str] | None) -> None:
     _, hyperparams = sample(random_study(), search=[part])
     assert set(hyperparams) == (arguments or {"action_noise", "noise_std", "warmup_noise"})
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_arguments_of_a_part_are_those_that_it_draws(part: str) -> None:
+    parts = list(dict.fromkeys(["gamma", part]))  # a relative limit of w needs the horizon
+    _, hyperparams = sample(random_study(), search=parts)
+    assert set(arguments_of(parts)) == set(hyperparams)
 
 
 def test_the_baselines_search_has_no_classifier_parts() -> None:

@@ -200,6 +200,8 @@ class Suite:
         )
         if run.steps < 1 or run.evaluate_every < 1 or run.episodes < 1 or run.speed <= 0:
             raise ConfigError(f"The task {task} must have steps, evaluate_every, episodes and speed above 0.")
+        if not isinstance(run.evaluation_seed, int) or run.evaluation_seed < EVALUATION_SEED:
+            raise ConfigError(f"evaluation_seed must be a number from {EVALUATION_SEED} on: training takes the smaller ones.")
         if len(run.evaluations()) >= SEEDS_PER_RUN:
             raise ConfigError(f"The task {task} has {len(run.evaluations())} evaluations: raise its `evaluate_every`.")
         check_arguments(run)
