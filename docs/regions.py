@@ -9,6 +9,10 @@ from pathlib import Path
 Rows = list[dict[str, str]]
 #: A region's lines from the folder of results; None if they have not been measured.
 Region = Callable[[Path], list[str] | None]
+#: Runs with this seed or a larger one are those that settings were chosen by.
+FIRST_TRIAL_SEED = 100
+#: What is shown of them, with how many digits.
+TRIAL_COLUMNS = (("success", 2), ("final", 3), ("minimum", 3))
 
 
 def read(path: Path) -> Rows | None:
@@ -212,6 +216,42 @@ def task_costs(results: Path) -> list[str] | None:
     return markdown(["id", "step / raw step", "reset / raw reset"], table)
 
 
+def trials(*methods: str) -> Region:
+    """
+    :param methods: The only methods to show. None: all
+    :return: The suite's runs that settings were chosen by, at their ends
+    """
+
+    def lines(results: Path) -> list[str] | None:
+        rows = [row for row in read(results / "suite" / "suite.csv") or [] if int(row["seed"]) >= FIRST_TRIAL_SEED]
+        table = []
+        for (task, method), own in grouped(rows, "task", "method").items():
+            ends = [max(run, key=lambda row: int(row["step"])) for run in grouped(own, "seed").values()]
+            if not methods or (method in methods and len(ends) > 1):
+                steps = ", ".join(dict.fromkeys(f"{int(row['step']):,}" for row in ends))
+                numbers = [", ".join(f"{float(row[name]):.{digits}f}" for row in ends) for name, digits in TRIAL_COLUMNS]
+                table.append([f"`{task}`", f"`{method}`", ", ".join(row["seed"] for row in ends), steps, *numbers])
+        header = ["task", "method", "seeds", "steps", "success", "final distance", "minimum distance"]
+        return markdown(header, table) if table else None
+
+    return lines
+
+
+def contact(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: How far random actions move the objects of the Sawyer tasks
+    """
+    found = {row["name"]: row["value"] for row in read(results / "task_facts.csv") or []}
+    if not found:
+        return None
+    kinds = ("independent", "pink")
+    table = [
+        [f"`Sawyer{name}-v0`", *(found[f"{name.lower()}_{kind}"] for kind in kinds)] for name in ("Push", "Window", "Drawer")
+    ]
+    return markdown(["task", "independent random actions", "pink random actions"], table)
+
+
 # -- measured once -----------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +274,8 @@ def notes(results: Path) -> dict[str, str]:
     :param results: The folder of results
     :return: The value of each note by its name
     """
-    return {row["name"]: row["value"] for row in read(results / "notes.csv") or [] if row["name"]}
+    tables = ("notes.csv", "task_facts.csv")
+    return {row["name"]: row["value"] for table in tables for row in read(results / table) or [] if row["name"]}
 
 
 # -- prediction, and the suite -----------------------------------------------------------------------------------------
@@ -370,6 +411,9 @@ REGIONS: dict[str, Region] = {
     "core_curve": core_table(last_only=False),
     "core_seeds": core_seeds,
     "defaults": DEFAULTS,
+    "standardize": trials("clearning", "raw_observations"),
+    "trials": trials(),
+    "contact": contact,
     "penalty": PENALTY,
     "noise": NOISE,
     "benchmarks": benchmark_ratios,

@@ -137,6 +137,19 @@ class EpisodeRing(DictReplayBuffer):
         """:return: The stored actions, ``(buffer_size, n_envs, action_dim)``"""
         return self._rows[:, self._action_columns].reshape(self.buffer_size, self.n_envs, self.action_dim)
 
+    def float_states(self, at_most: int = 100_000) -> dict[str, np.ndarray]:
+        """
+        :param at_most: How many states are enough
+        :return: Stored states evenly over the buffer, ``(n, …)`` per key of floats; no commanded goals
+        """
+        stored = self.size() * self.n_envs
+        rows = self._rows[: stored : max(-(-stored // at_most), 1)]
+        return {
+            key: rows[:, columns].reshape(-1, *self._shapes[key])
+            for key, columns in self._columns.items()
+            if key != "desired_goal"
+        }
+
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def add(  # type: ignore[override]

@@ -12,14 +12,17 @@ from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import importance_weight
 from sb3_clearning.plain_mlp import PlainAdam, PlainMLP
 from sb3_clearning.policies import BatchedLinear, ClassifierCritic
+from sb3_clearning.standardizing_extractor import StandardizingExtractor
 
 if TYPE_CHECKING:
     from sb3_clearning.clearning import CLearning
 
 
 def _only_flattens(extractor: BaseFeaturesExtractor) -> bool:
-    """:return: Whether the features are the observation's keys one after the other"""
-    return type(extractor) is CombinedExtractor and all(type(part) is nn.Flatten for part in extractor.extractors.values())
+    """:return: Whether the features are the observation's keys one after the other, perhaps standardized"""
+    if type(extractor) is not CombinedExtractor and type(extractor) is not StandardizingExtractor:
+        return False
+    return all(type(part) is nn.Flatten for part in extractor.extractors.values())
 
 
 def _layers(network: nn.Module) -> list | None:
@@ -50,6 +53,12 @@ class PlainUpdate:
         self.actor, self.actor_target, self.critic, self.critic_target = self._networks
         self.actor_adam, self.critic_adam = PlainAdam(model.actor.optimizer), PlainAdam(model.critic.optimizer)  # type: ignore[arg-type]
         self.n_features = model.actor.features_dim
+        extractor = model.actor.features_extractor
+        self._extractor = extractor if isinstance(extractor, StandardizingExtractor) else None
+
+    def _features(self, rows: th.Tensor) -> th.Tensor:
+        """:return: What the networks see of observations ``(batch, n_features)``: all four have the same statistics"""
+        return rows if self._extractor is None else self._extractor.standardize(rows)
 
     def is_current(self) -> bool:
         """:return: Whether the parameters and optimizers are still those that this was made of"""
@@ -82,6 +91,11 @@ class PlainUpdate:
             and all(parameter.requires_grad for parameter in model.policy.parameters())
         )
 
+    def _seen(self, batch: GoalBatch) -> th.Tensor:
+        """:return: What the networks see of a batch's observations"""
+        assert batch.inputs is not None
+        return self._features(batch.inputs[:, : self.n_features])
+
     @th.no_grad()
     def act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
         """
@@ -92,7 +106,8 @@ class PlainUpdate:
         """
         keys = self.model.replay_buffer.observation_space.spaces
         features = np.concatenate([obs[key].reshape(len(obs[key]), -1) for key in keys], axis=1, dtype=np.float32)
-        return self.actor.forward(th.as_tensor(features, device=self.model.device))[-1][0].tanh().cpu().numpy()
+        rows = self._features(th.as_tensor(features, device=self.model.device))
+        return self.actor.forward(rows)[-1][0].tanh().cpu().numpy()
 
     @th.no_grad()
     def importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
@@ -102,7 +117,7 @@ class PlainUpdate:
         :return: w(s', a', g) of the random goals
         """
         assert batch.next_inputs is not None
-        model, features = self.model, batch.next_inputs[part]
+        model, features = self.model, self._features(batch.next_inputs[part])
         actions = self.actor_target.forward(features)[-1][0].tanh_()
         noise = (
             th.randn_like(actions).mul_(model.target_policy_noise).clamp_(-model.target_noise_clip, model.target_noise_clip)
@@ -121,8 +136,7 @@ class PlainUpdate:
         :param weights: ``(batch,)``
         :return: The logits before the step, ``(n_critics, batch)``
         """
-        assert batch.inputs is not None
-        activations = self.critic.forward(batch.inputs)
+        activations = self.critic.forward(th.cat([self._seen(batch), batch.actions], dim=1))
         probabilities = activations[-1].squeeze(-1).sigmoid()
         gradient = (probabilities - labels).mul_(weights)  # of the cross entropy with respect to the logits
         if self.model.classifier_loss == "mse":
@@ -139,8 +153,7 @@ class PlainUpdate:
         :param batch: The batch
         :return: The smallest logits of the actor's actions, ``(batch,)``
         """
-        assert batch.inputs is not None
-        features = batch.inputs[:, : self.n_features]
+        features = self._seen(batch)
         activations = self.actor.forward(features)
         pre_tanh = activations[-1][0]
         actions = pre_tanh.tanh()

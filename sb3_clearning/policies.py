@@ -1,9 +1,11 @@
 """The classifier critic and the policy that holds it together with the actor."""
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.policies import BaseModel
@@ -15,6 +17,7 @@ from stable_baselines3.td3.policies import Actor, TD3Policy
 from torch import nn
 
 from sb3_clearning.checks import check_number
+from sb3_clearning.standardizing_extractor import StandardizingExtractor
 
 
 class BatchedLinear(nn.Module):
@@ -122,6 +125,8 @@ class CLearningPolicy(TD3Policy):
     :param n_critics: Number of classifiers
     :param share_features_extractor: Whether actor and classifiers share the features extractor
     :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one
+    :param standardize: Whether the networks see observations and goals with mean 0 and deviation 1, as they were in the replay
+        buffer before the first update. Has no effect with a features extractor of your own, or in a VecNormalize
     """
 
     critic: ClassifierCritic  # type: ignore[assignment]
@@ -142,12 +147,18 @@ class CLearningPolicy(TD3Policy):
         n_critics: int = 2,
         share_features_extractor: bool = False,
         stochastic_actor: bool = False,
+        standardize: bool = True,
     ):
         check_number("n_critics", n_critics, 1, whole=True)
+        for name, value in (("stochastic_actor", stochastic_actor), ("standardize", standardize)):
+            if not isinstance(value, bool):
+                raise ValueError(f"`{name}` in `policy_kwargs` must be True or False, not {value!r}.")
         if optimizer_kwargs is None and optimizer_class in (th.optim.Adam, th.optim.AdamW):
             # One kernel for all parameters: three times the speed of the default on a CPU.
             optimizer_kwargs = {"fused": True}
-        self.stochastic_actor = stochastic_actor
+        self.stochastic_actor, self.standardize = stochastic_actor, standardize
+        if standardize and features_extractor_class is CombinedExtractor:
+            features_extractor_class = StandardizingExtractor
         super().__init__(
             observation_space,
             action_space,
@@ -164,7 +175,18 @@ class CLearningPolicy(TD3Policy):
         )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return {**super()._get_constructor_parameters(), "stochastic_actor": self.stochastic_actor}
+        own = {"stochastic_actor": self.stochastic_actor, "standardize": self.standardize}
+        return {**super()._get_constructor_parameters(), **own}
+
+    def fit_extractors(self, states: Mapping[str, np.ndarray]) -> None:
+        """
+        Take the means and deviations that observations are standardized with from data.
+
+        :param states: ``(n, …)`` per key of floats
+        """
+        for network in (self.actor, self.actor_target, self.critic, self.critic_target):
+            if isinstance(network.features_extractor, StandardizingExtractor):
+                network.features_extractor.fit(states)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """

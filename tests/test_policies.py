@@ -167,6 +167,7 @@ def test_an_update_is_the_plain_one(lambda_: float, classifier_loss: str, target
         gamma=0.9,
         tau=0.1,
         batch_size=20,
+        policy_kwargs={"standardize": False},
     )
     # Targets of their own, with weights large enough that some w are clipped and some are not
     with th.no_grad():

@@ -173,7 +173,7 @@ class JacoReach(DmControlTask):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}
     goal_slice = slice(0, 12)
-    # About 0.25 radians over all joints together, which moves the hand by 8 cm; poses of two resets are 3.4 apart.
+    # About 0.25 radians over all joints together, which moves the hand by 7 cm; poses of two resets are 3.5 apart.
     distance_threshold = 0.25
     camera = {"lookat": (0.0, 0.0, 0.3), "distance": 1.6, "azimuth": 135.0, "elevation": -20.0}
     _observables = ("joints_pos", "joints_vel", "jaco_hand/joints_pos", "jaco_hand/joints_vel")

@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "locomotion_data": "trains an agent for each locomotion task and collects its experience",
     "locomotion": "the error of the expected future state against gamma, on Walker2d, Hopper and Ant",
     "visions": "rendered expected futures of HalfCheetah, Ant, Walker2d and Hopper",
+    "task_facts": "what the tasks' thresholds and the exploration noise were chosen by: distances without training",
     "paper": "results/paper.md: the paper's claims about prediction, and ours, from the tables",
 }
 

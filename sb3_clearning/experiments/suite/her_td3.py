@@ -10,18 +10,20 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
+from sb3_clearning.standardizing_extractor import StandardizingExtractor
 
 
 class HerTD3(TD3):
     """
-    Stable-Baselines3's TD3 and HerReplayBuffer, which reads ``compute_reward``. Only the exploration is ours: pink noise on
-    the actions and pink actions in the warm-up, as CLearning and GoalTD3 have by default. Without it a comparison would be
-    one of exploration.
+    Stable-Baselines3's TD3 and HerReplayBuffer, which reads ``compute_reward``. Exploration and inputs are ours, as CLearning
+    and GoalTD3 have them by default: pink noise on the actions, pink actions in the warm-up, and standardized observations.
+    Without them a comparison would be one of exploration and scales.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from
     :param noise_std: The standard deviation of the noise, for actions within [-1, 1]
     :param replay_buffer_kwargs: HerReplayBuffer's arguments
+    :param policy_kwargs: The policy's arguments
     :param td3_arguments: TD3's other arguments
     """
 
@@ -31,6 +33,7 @@ class HerTD3(TD3):
         env: GymEnv | str | None,
         noise_std: float = 0.3,
         replay_buffer_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
         _init_setup_model: bool = True,
         **td3_arguments: Any,
     ):
@@ -39,6 +42,7 @@ class HerTD3(TD3):
             env,  # type: ignore[arg-type]
             replay_buffer_class=HerReplayBuffer,
             replay_buffer_kwargs=dict(replay_buffer_kwargs or {}),
+            policy_kwargs={"features_extractor_class": StandardizingExtractor, **(policy_kwargs or {})},
             _init_setup_model=False,
             **{key: value for key, value in td3_arguments.items() if not key.startswith("replay_buffer")},
         )
@@ -53,6 +57,22 @@ class HerTD3(TD3):
         if self.action_noise is None:  # after loading it goes on
             self.action_noise = PinkActionNoise(self.noise_std * np.ones(shape))
         self._warmup = PinkUniformActions(self.n_envs, int(np.prod(shape)))
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """
+        Do the updates; before the first one, take the statistics that observations are standardized with.
+
+        :param gradient_steps: Number of updates
+        :param batch_size: Size of each batch
+        """
+        if self._n_updates == 0:
+            assert isinstance(self.replay_buffer, HerReplayBuffer)
+            states = {key: array[: self.replay_buffer.size()] for key, array in self.replay_buffer.observations.items()}
+            flat = {key: array.reshape(-1, array.shape[-1]) for key, array in states.items() if key != "desired_goal"}
+            for network in (self.actor, self.actor_target, self.critic, self.critic_target):
+                if isinstance(network.features_extractor, StandardizingExtractor):
+                    network.features_extractor.fit(flat)
+        super().train(gradient_steps, batch_size)
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_warmup"]

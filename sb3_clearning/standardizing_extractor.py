@@ -1,0 +1,81 @@
+"""StandardizingExtractor: what the networks see has mean 0 and deviation 1."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim
+from stable_baselines3.common.torch_layers import CombinedExtractor
+from stable_baselines3.common.type_aliases import TensorDict
+from torch import nn
+
+#: No coordinate's deviation counts as less than this share of its key's median one: what hardly moves is not blown up.
+SMALLEST_DEVIATION = 0.1
+
+
+class StandardizingExtractor(CombinedExtractor):
+    """
+    SB3's CombinedExtractor, then for each coordinate of the vectors in it (not for the features of images): minus its mean,
+    divided by its deviation. Both are 0 and 1 until :meth:`fit` takes them from data.
+
+    In metres an object's move of some centimetres is lost beside the arm's, and the classifiers learn it late.
+
+    :param observation_space: The observations, with ``achieved_goal`` and ``desired_goal``
+    :param cnn_output_dim: Number of features of an image
+    :param normalized_image: Whether images are within [0, 1] already
+    """
+
+    mean: th.Tensor
+    deviation: th.Tensor
+
+    def __init__(self, observation_space: spaces.Dict, cnn_output_dim: int = 256, normalized_image: bool = False) -> None:
+        super().__init__(observation_space, cnn_output_dim, normalized_image)
+        self.register_buffer("mean", th.zeros(self.features_dim))
+        self.register_buffer("deviation", th.ones(self.features_dim))
+        # Where the vectors stand among the features.
+        self._columns: dict[str, slice] = {}
+        start = 0
+        for key, extractor in self.extractors.items():
+            is_vector = isinstance(extractor, nn.Flatten)
+            stop = start + (get_flattened_obs_dim(observation_space[key]) if is_vector else cnn_output_dim)
+            if is_vector:
+                self._columns[key] = slice(start, stop)
+            start = stop
+
+    def forward(self, observations: TensorDict) -> th.Tensor:
+        """
+        :param observations: ``(batch, …)`` per key
+        :return: The features, ``(batch, features_dim)``
+        """
+        return self.standardize(super().forward(observations))
+
+    def standardize(self, features: th.Tensor) -> th.Tensor:
+        """
+        :param features: All keys one after the other, ``(batch, features_dim)``
+        :return: Each coordinate with mean 0 and deviation 1
+        """
+        return (features - self.mean) / self.deviation
+
+    def fit(self, states: Mapping[str, np.ndarray]) -> None:
+        """
+        Take means and deviations from data. Goals are states: commanded ones get the statistics of those that were achieved.
+
+        :param states: ``(n, …)`` per key; keys that are not in it stay as they are
+        """
+        for key, columns in self._columns.items():
+            values = states.get("achieved_goal" if key == "desired_goal" else key)
+            if values is not None:
+                flat = values.reshape(len(values), -1)
+                deviation = flat.std(axis=0, dtype=np.float64)
+                deviation = np.maximum(deviation, SMALLEST_DEVIATION * np.median(deviation))
+                deviation[deviation == 0] = 1.0
+                self.mean[columns] = th.as_tensor(flat.mean(axis=0, dtype=np.float64)).to(self.mean)
+                self.deviation[columns] = th.as_tensor(deviation).to(self.deviation)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        # A file from before these were there holds networks of the observations themselves.
+        for name in ("mean", "deviation"):
+            state_dict.setdefault(prefix + name, getattr(self, name))
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
