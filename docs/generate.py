@@ -3,7 +3,8 @@ Fills the marked regions of README.md and docs/*.md from results/: ``python docs
 
 A region is ``<!-- name -->`` … ``<!-- /name -->`` on lines of their own, and holds a table; or
 ``<!-- note: name -->value<!-- /note -->`` within a line, and holds one value of results/notes.csv or
-results/task_facts.csv. A region without its results keeps its text. ``--check`` writes nothing and fails if something would change.
+results/task_facts.csv. A region without its results keeps its text. ``--check`` writes nothing and fails if something would
+change.
 """
 
 import argparse

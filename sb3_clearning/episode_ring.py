@@ -142,6 +142,7 @@ class EpisodeRing(DictReplayBuffer):
         :param at_most: How many states are enough
         :return: Stored states evenly over the buffer, ``(n, …)`` per key of floats; no commanded goals
         """
+        check_number("at_most", at_most, 1, whole=True)
         stored = self.size() * self.n_envs
         rows = self._rows[: stored : max(-(-stored // at_most), 1)]
         return {

@@ -211,7 +211,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_number("batch_size", batch_size, 2, whole=True)
         self._prepare_training()
         if self._n_updates == 0 and self._vec_normalize_env is None:
-            # Once: networks that have learned would see everything change under them.
+            # An agent that has learned elsewhere keeps its own.
             self.policy.fit_extractors(self.replay_buffer.float_states())
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         ahead = max(SAMPLE_AHEAD // batch_size, 1)

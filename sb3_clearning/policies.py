@@ -180,7 +180,7 @@ class CLearningPolicy(TD3Policy):
 
     def fit_extractors(self, states: Mapping[str, np.ndarray]) -> None:
         """
-        Take the means and deviations that observations are standardized with from data.
+        Take the means and deviations that observations are standardized with from data, unless that was done before.
 
         :param states: ``(n, …)`` per key of floats
         """

@@ -18,7 +18,8 @@ SMALLEST_DEVIATION = 0.1
 class StandardizingExtractor(CombinedExtractor):
     """
     SB3's CombinedExtractor, then for each coordinate of the vectors in it (not for the features of images): minus its mean,
-    divided by its deviation. Both are 0 and 1 until :meth:`fit` takes them from data.
+    divided by its deviation. These are 0 and 1 until :meth:`fit` takes them from data, once: networks that have learned would
+    see everything change under them.
 
     In metres an object's move of some centimetres is lost beside the arm's, and the classifiers learn it late.
 
@@ -29,11 +30,13 @@ class StandardizingExtractor(CombinedExtractor):
 
     mean: th.Tensor
     deviation: th.Tensor
+    is_fitted: th.Tensor
 
     def __init__(self, observation_space: spaces.Dict, cnn_output_dim: int = 256, normalized_image: bool = False) -> None:
         super().__init__(observation_space, cnn_output_dim, normalized_image)
         self.register_buffer("mean", th.zeros(self.features_dim))
         self.register_buffer("deviation", th.ones(self.features_dim))
+        self.register_buffer("is_fitted", th.tensor(False))
         # Where the vectors stand among the features.
         self._columns: dict[str, slice] = {}
         start = 0
@@ -60,22 +63,29 @@ class StandardizingExtractor(CombinedExtractor):
 
     def fit(self, states: Mapping[str, np.ndarray]) -> None:
         """
-        Take means and deviations from data. Goals are states: commanded ones get the statistics of those that were achieved.
+        Take means and deviations from data, unless it was done before. Goals are states: commanded ones get the statistics of
+        those that were achieved.
 
         :param states: ``(n, …)`` per key; keys that are not in it stay as they are
         """
+        if self.is_fitted:
+            return
         for key, columns in self._columns.items():
             values = states.get("achieved_goal" if key == "desired_goal" else key)
             if values is not None:
+                size = columns.stop - columns.start
+                if len(values) == 0 or values[0].size != size:
+                    raise ValueError(f"`states` must have arrays (n, {size}) for {key!r}, not {values.shape}.")
                 flat = values.reshape(len(values), -1)
                 deviation = flat.std(axis=0, dtype=np.float64)
                 deviation = np.maximum(deviation, SMALLEST_DEVIATION * np.median(deviation))
                 deviation[deviation == 0] = 1.0
                 self.mean[columns] = th.as_tensor(flat.mean(axis=0, dtype=np.float64)).to(self.mean)
                 self.deviation[columns] = th.as_tensor(deviation).to(self.deviation)
+        self.is_fitted.fill_(True)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # A file from before these were there holds networks of the observations themselves.
-        for name in ("mean", "deviation"):
-            state_dict.setdefault(prefix + name, getattr(self, name))
+        for name, value in (("mean", self.mean), ("deviation", self.deviation), ("is_fitted", th.tensor(True))):
+            state_dict.setdefault(prefix + name, value)
         super()._load_from_state_dict(state_dict, prefix, *arguments)

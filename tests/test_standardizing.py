@@ -84,6 +84,17 @@ def test_statistics_are_taken_once() -> None:
         assert th.equal(deviation, extractor.deviation)
 
 
+def test_an_agent_that_learned_elsewhere_keeps_its_own(tmp_path: Path) -> None:
+    model = small_model(PointEnv()).learn(40)
+    model.export(tmp_path / "agent")
+    other = CLearning.from_export(tmp_path / "agent", env=PointEnv())
+    assert other._n_updates == 0
+    other.learn(40)
+    for one, two in zip(extractors(model), extractors(other), strict=True):
+        assert th.equal(one.mean, two.mean)
+        assert th.equal(one.deviation, two.deviation)
+
+
 def test_coordinates_that_hardly_move_are_not_blown_up() -> None:
     space = gym.spaces.Dict(
         {key: gym.spaces.Box(-np.inf, np.inf, (5,)) for key in ("observation", "achieved_goal", "desired_goal")}
@@ -177,3 +188,25 @@ def test_acting_after_the_first_update_sees_what_the_update_saw() -> None:
     before = weights(model)
     model.train(5)
     assert changed(before, weights(model), "actor.mu")
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_the_suites_td3_sees_the_same(standardize: bool) -> None:
+    import sb3_clearning.envs  # noqa: F401
+    from sb3_clearning.experiments.suite.her_td3 import HerTD3
+
+    arguments: dict[str, Any] = {"learning_starts": 40, "batch_size": 8, "buffer_size": 500, "seed": 0, "device": "cpu"}
+    kwargs = {"net_arch": [8], "standardize": standardize}
+    env = gym.make("ContinuousGridworld-v0", max_episode_steps=10)
+    model = HerTD3("MultiInputPolicy", env, policy_kwargs=kwargs, **arguments).learn(41)
+    networks = (model.actor, model.actor_target, model.critic, model.critic_target)
+    if not standardize:
+        assert all(type(network.features_extractor) is CombinedExtractor for network in networks)
+        return
+    states = model.replay_buffer.observations["achieved_goal"][:41, 0]  # type: ignore[union-attr]
+    for network in networks:
+        extractor = network.features_extractor
+        assert isinstance(extractor, StandardizingExtractor)
+        for key in ("achieved_goal", "desired_goal"):
+            np.testing.assert_allclose(extractor.mean[extractor._columns[key]], states.mean(axis=0), rtol=1e-5)
+            np.testing.assert_allclose(extractor.deviation[extractor._columns[key]], states.std(axis=0), rtol=1e-5)

@@ -13,6 +13,11 @@ from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
 from sb3_clearning.standardizing_extractor import StandardizingExtractor
 
 
+def _with_extractor(standardize: bool = True, **policy_kwargs: Any) -> dict[str, Any]:
+    """:return: The arguments of SB3's policy for those of ours"""
+    return {"features_extractor_class": StandardizingExtractor, **policy_kwargs} if standardize else policy_kwargs
+
+
 class HerTD3(TD3):
     """
     Stable-Baselines3's TD3 and HerReplayBuffer, which reads ``compute_reward``. Exploration and inputs are ours, as CLearning
@@ -23,7 +28,7 @@ class HerTD3(TD3):
     :param env: The goal environment to learn from
     :param noise_std: The standard deviation of the noise, for actions within [-1, 1]
     :param replay_buffer_kwargs: HerReplayBuffer's arguments
-    :param policy_kwargs: The policy's arguments
+    :param policy_kwargs: The policy's arguments, and ``standardize`` as for CLearning
     :param td3_arguments: TD3's other arguments
     """
 
@@ -42,7 +47,7 @@ class HerTD3(TD3):
             env,  # type: ignore[arg-type]
             replay_buffer_class=HerReplayBuffer,
             replay_buffer_kwargs=dict(replay_buffer_kwargs or {}),
-            policy_kwargs={"features_extractor_class": StandardizingExtractor, **(policy_kwargs or {})},
+            policy_kwargs=_with_extractor(**(policy_kwargs or {})),
             _init_setup_model=False,
             **{key: value for key, value in td3_arguments.items() if not key.startswith("replay_buffer")},
         )
