@@ -237,6 +237,26 @@ def trials(*methods: str) -> Region:
     return lines
 
 
+def raw_and_standardized(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: The same runs of the suite on observations as they are, and on standardized ones
+    """
+    tables = [read(results / "suite" / name) or [] for name in ("raw_observations.csv", "suite.csv")]
+    ends = [
+        {run: max(own, key=lambda row: int(row["step"])) for run, own in grouped(rows, "task", "method", "seed").items()}
+        for rows in tables
+    ]
+    table = []
+    for run, raw in ends[0].items():
+        other = ends[1].get(run)
+        if other is not None and other["step"] == raw["step"]:
+            numbers = [f"{float(row[name]):.{digits}f}" for name, digits in TRIAL_COLUMNS[:2] for row in (raw, other)]
+            table.append([f"`{run[0]}`", f"`{run[1]}`", f"{int(raw['step']):,}", *numbers])
+    header = ["task", "method", "steps", "success, raw", "standardized", "final distance, raw", "standardized"]
+    return markdown(header, table) if table else None
+
+
 def contact(results: Path) -> list[str] | None:
     """
     :param results: The folder of results
@@ -413,6 +433,7 @@ REGIONS: dict[str, Region] = {
     "defaults": DEFAULTS,
     "standardize": trials("clearning", "raw_observations"),
     "trials": trials(),
+    "raw_and_standardized": raw_and_standardized,
     "contact": contact,
     "penalty": PENALTY,
     "noise": NOISE,
