@@ -11,7 +11,7 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.type_aliases import TensorDict
 from torch import nn
 
-#: No coordinate's deviation counts as less than this share of its key's median one: what hardly moves is not blown up.
+#: No coordinate's deviation counts as less than this share of the median one: what hardly moves is not blown up.
 SMALLEST_DEVIATION = 0.1
 
 
@@ -70,19 +70,27 @@ class StandardizingExtractor(CombinedExtractor):
         """
         if self.is_fitted:
             return
-        for key, columns in self._columns.items():
-            values = states.get("achieved_goal" if key == "desired_goal" else key)
-            if values is not None:
-                size = columns.stop - columns.start
-                if len(values) == 0 or values[0].size != size:
-                    raise ValueError(f"`states` must have arrays (n, {size}) for {key!r}, not {values.shape}.")
-                flat = values.reshape(len(values), -1)
-                deviation = flat.std(axis=0, dtype=np.float64)
-                deviation = np.maximum(deviation, SMALLEST_DEVIATION * np.median(deviation))
-                deviation[deviation == 0] = 1.0
-                self.mean[columns] = th.as_tensor(flat.mean(axis=0, dtype=np.float64)).to(self.mean)
-                self.deviation[columns] = th.as_tensor(deviation).to(self.deviation)
+        sources = {key: "achieved_goal" if key == "desired_goal" else key for key in self._columns}
+        flat = {key: self._checked(key, states[source]) for key, source in sources.items() if source in states}
+        if not flat:
+            return
+        deviations = {key: values.std(axis=0, dtype=np.float64) for key, values in flat.items()}
+        # Of the whole state: an object that random actions hardly touched would make a goal's own median tiny.
+        state = [deviation for key, deviation in deviations.items() if key != "desired_goal"]
+        smallest = SMALLEST_DEVIATION * np.median(np.concatenate(state))
+        for key, values in flat.items():
+            deviation = np.maximum(deviations[key], smallest)
+            deviation[deviation == 0] = 1.0
+            self.mean[self._columns[key]] = th.as_tensor(values.mean(axis=0, dtype=np.float64)).to(self.mean)
+            self.deviation[self._columns[key]] = th.as_tensor(deviation).to(self.deviation)
         self.is_fitted.fill_(True)
+
+    def _checked(self, key: str, values: np.ndarray) -> np.ndarray:
+        """:return: A key's values, ``(n, size)``"""
+        size = self._columns[key].stop - self._columns[key].start
+        if len(values) == 0 or values[0].size != size:
+            raise ValueError(f"`states` must have arrays (n, {size}) for {key!r}, not {values.shape}.")
+        return values.reshape(len(values), size)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # A file from before these were there holds networks of the observations themselves.

@@ -102,15 +102,42 @@ def test_coordinates_that_hardly_move_are_not_blown_up() -> None:
     extractor = StandardizingExtractor(space)
     generator = np.random.default_rng(0)
     values = generator.standard_normal((1000, 5)) * [1.0, 2.0, 3.0, 1e-6, 0.0] + 7.0
-    extractor.fit({"observation": values, "achieved_goal": np.full((1000, 5), 3.0)})
-    floor = SMALLEST_DEVIATION * np.median(values.std(axis=0))
-    expected = np.maximum(values.std(axis=0), floor)
-    assert expected[3] == expected[4] == floor > 0.05
+    goals = np.full((1000, 5), 3.0)
+    goals[0] += 1e-3  # touched once
+    extractor.fit({"observation": values, "achieved_goal": goals})
+    deviations = [array.std(axis=0) for array in (values, goals, goals)]
+    floor = SMALLEST_DEVIATION * np.median(np.concatenate(deviations[:2]))
     columns = extractor._columns
-    np.testing.assert_allclose(extractor.deviation[columns["observation"]], expected, rtol=1e-6)
-    # Where nothing moves at all, only the mean is taken away.
-    assert (extractor.deviation[columns["desired_goal"]] == 1).all()
-    assert (extractor.mean[columns["desired_goal"]] == 3).all()
+    for key, deviation in zip(("observation", "achieved_goal", "desired_goal"), deviations, strict=True):
+        np.testing.assert_allclose(extractor.deviation[columns[key]], np.maximum(deviation, floor), rtol=1e-6)
+    assert 1e-7 < floor < 1e-5
+
+
+def test_goals_that_hardly_move_are_measured_by_the_whole_state() -> None:
+    # As in the first episode of Finger: the spinner was touched once, and only in one direction.
+    space = gym.spaces.Dict(
+        {
+            "observation": gym.spaces.Box(-9, 9, (6,)),
+            "achieved_goal": gym.spaces.Box(-9, 9, (2,)),
+            "desired_goal": gym.spaces.Box(-9, 9, (2,)),
+        }
+    )
+    extractor = StandardizingExtractor(space)
+    generator = np.random.default_rng(0)
+    goals = generator.standard_normal((1000, 2)) * [0.02, 3e-4]
+    states = np.concatenate([generator.standard_normal((1000, 4)) * [1.5, 1.5, 3.0, 2.0], goals], axis=1)
+    extractor.fit({"observation": states, "achieved_goal": goals})
+    goal = extractor.deviation[extractor._columns["desired_goal"]]
+    everything = np.concatenate([states.std(axis=0), goals.std(axis=0)])
+    assert goal[1] == pytest.approx(SMALLEST_DEVIATION * np.median(everything))
+
+
+def test_what_never_moves_is_only_shifted() -> None:
+    space = gym.spaces.Dict({key: gym.spaces.Box(-9, 9, (2,)) for key in ("observation", "achieved_goal", "desired_goal")})
+    extractor = StandardizingExtractor(space)
+    extractor.fit({"observation": np.full((5, 2), 4.0), "achieved_goal": np.full((5, 2), 3.0)})
+    assert (extractor.deviation == 1).all()
+    assert (extractor.mean[extractor._columns["desired_goal"]] == 3).all()
 
 
 def test_many_states_are_taken_evenly_over_the_buffer() -> None:
