@@ -9,9 +9,7 @@ from pathlib import Path
 Rows = list[dict[str, str]]
 #: A region's lines from the folder of results; None if they have not been measured.
 Region = Callable[[Path], list[str] | None]
-#: Runs with this seed or a larger one are those that settings were chosen by.
-FIRST_TRIAL_SEED = 100
-#: What is shown of them, with how many digits.
+#: What is shown of the runs that settings were chosen by, with how many digits.
 TRIAL_COLUMNS = (("success", 2), ("final", 3), ("minimum", 3))
 
 
@@ -223,7 +221,7 @@ def trials(*methods: str) -> Region:
     """
 
     def lines(results: Path) -> list[str] | None:
-        rows = [row for row in read(results / "suite" / "suite.csv") or [] if int(row["seed"]) >= FIRST_TRIAL_SEED]
+        rows = read(results / "suite" / "trials.csv") or []
         table = []
         for (task, method), own in grouped(rows, "task", "method").items():
             ends = [max(run, key=lambda row: int(row["step"])) for run in grouped(own, "seed").values()]

@@ -22,7 +22,7 @@ def versions() -> str:
 def commit() -> str:
     """:return: The commit of the checkout, with ``+`` if it has changes, or "?" outside one"""
     try:
-        where = Path(__file__).parent
+        where = Path(__file__).parents[1]
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=where, capture_output=True, text=True, check=True)
         dirty = subprocess.run(["git", "status", "--porcelain", "."], cwd=where, capture_output=True, text=True, check=True)
         return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

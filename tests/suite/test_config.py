@@ -7,8 +7,11 @@ import pytest
 
 from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.evaluation import EVALUATION_SEED
+from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Suite
 from suite.tiny import write_config
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +92,16 @@ def test_more_steps_are_the_same_run(suite: Suite) -> None:
 
 def test_trials_are_apart_from_results(suite: Suite) -> None:
     """What settings are chosen by shares neither training nor evaluation episodes with what is reported."""
-    trials, results = suite.runs(["trials"]), suite.runs(["paper", "ablation", "maze_ratio", "discounts"])
+    trials = Suite.load([ROOT / "results" / "suite" / "trials.yml"]).runs(["trials"])
+    results = suite.runs(["paper", "ablation", "maze_ratio", "discounts", "partial_goals"])
     assert not {run.seed for run in trials} & {run.seed for run in results}
     first = {run.evaluation_seed for run in results}
     assert first == {EVALUATION_SEED}
     assert all(abs(run.evaluation_seed - EVALUATION_SEED) >= run.episodes for run in trials)
+    names = {(run.task, run.method, str(run.seed)) for run in trials}
+    rows = read_rows(ROOT / "results" / "suite" / "trials.csv")
+    assert rows
+    assert {(row["task"], row["method"], row["seed"]) for row in rows} <= names
 
 
 @pytest.mark.parametrize(
