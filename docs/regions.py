@@ -451,5 +451,9 @@ REGIONS: dict[str, Region] = {
     "prediction_time": prediction_time,
     "suite_success": part_of_report("suite/paper.md", "Success rate"),
     "suite_distance": part_of_report("suite/paper.md", "Final distance"),
+    "suite_ablation": part_of_report("suite/ablation.md", "Success rate"),
+    "suite_ablation_distance": part_of_report("suite/ablation.md", "Final distance"),
+    "suite_partial_goals": part_of_report("suite/partial_goals.md", "Final distance"),
+    "suite_ratio": part_of_report("suite/maze_ratio.md", "Success rate"),
     "suite_verdicts": part_of_report("suite/paper.md", "Against the best reward-free baseline"),
 }
