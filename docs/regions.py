@@ -1,37 +1,10 @@
 """What the marked regions of the pages hold, each from the tables in results/. ``generate.py`` fills them in."""
 
-import csv
-import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-Rows = list[dict[str, str]]
-#: A region's lines from the folder of results; None if they have not been measured.
-Region = Callable[[Path], list[str] | None]
-#: What is shown of the runs that settings were chosen by, with how many digits.
-TRIAL_COLUMNS = (("success", 2), ("final", 3), ("minimum", 3))
-
-
-def read(path: Path) -> Rows | None:
-    """
-    :param path: A CSV file
-    :return: Its rows; None if it is not there
-    """
-    if not path.exists():
-        return None
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def markdown(header: list[str], lines: list[list[str]]) -> list[str]:
-    """
-    :param header: The columns' names
-    :param lines: The cells
-    :return: The lines of a table
-    """
-    return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
-
+from choices import DEFAULTS, NOISE, PENALTY, contact, core_raw_and_standardized, raw_and_standardized, trials
+from tables import Region, grouped, markdown, read, success_of
 
 # -- the learning table ------------------------------------------------------------------------------------------------
 
@@ -64,112 +37,6 @@ def core_seeds(results: Path) -> list[str] | None:
         [[task, seed, success_of(own)] for (task, seed), own in grouped(rows, "task", "seed").items()],
     )
 
-
-def grouped(rows: Rows, *columns: str) -> dict[tuple[str, ...], Rows]:
-    """
-    :param rows: Rows
-    :param columns: Columns
-    :return: The rows of each combination of these columns' values, the combinations sorted
-    """
-    groups: dict[tuple[str, ...], Rows] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[column] for column in columns), []).append(row)
-    return dict(sorted(groups.items()))
-
-
-def success_of(rows: Rows, steps: list[int] | None = None) -> str:
-    """
-    :param rows: The rows of one run; if an evaluation is there twice, the newest counts
-    :param steps: The evaluations to show, a dash for those that are missing. None: all
-    :return: Success at each of them
-    """
-    if not rows:
-        return "–"
-    found = {int(row["step"]): float(row["success"]) for row in rows}
-    return ", ".join(f"{found[step]:.2f}" if step in found else "–" for step in (steps or sorted(found)))
-
-
-# -- how the defaults were chosen --------------------------------------------------------------------------------------
-
-
-def default_rows(results: Path, commits: tuple[str, ...], arguments: dict[str, object], seed: int) -> Rows | None:
-    """
-    :param results: The folder of results
-    :param commits: The commits whose defaults the runs had
-    :param arguments: The arguments beyond these
-    :param seed: The training seed
-    :return: The rows of that run on the maze
-    """
-    rows = read(results / "defaults.csv")
-    if rows is None:
-        return None
-    return [
-        row
-        for row in rows
-        if (row["task"], int(row["seed"])) == ("PointMaze_UMaze-v3", seed)
-        and row["commit"].rstrip("+") in commits
-        and json.loads(row["arguments"]) == arguments
-    ]
-
-
-def choices(settings: list[tuple[str, str, dict[str, object]]], seeds: list[int], steps: list[int]) -> Region:
-    """
-    :param settings: For each line of the table its text, the commit whose defaults the runs had, and the arguments beyond them
-    :param seeds: The training seeds
-    :param steps: The evaluations
-    :return: The table
-    """
-
-    def lines(results: Path) -> list[str] | None:
-        if not (results / "defaults.csv").exists():
-            return None
-        at = ", ".join(f"{step // 1000}k" for step in steps)
-        header = ["setting", *(f"seed {seed}: {at} steps" for seed in seeds)]
-        table = []
-        for text, commit, arguments in settings:
-            runs = [default_rows(results, (commit,), arguments, seed) or [] for seed in seeds]
-            if not any(runs):
-                raise ValueError(f"results/defaults.csv has no run of the setting {text!r}: {commit}, {arguments}")
-            table.append([text, *(success_of(run, steps) for run in runs)])
-        return markdown(header, table)
-
-    return lines
-
-
-DEFAULTS = choices(
-    [
-        ("TD (`lambda_=1`), Gaussian noise 0.1, uniform warm-up", "0c9d9cb", {}),
-        ("the same with noise 0.2", "44d8c81", {"noise_std": 0.2}),
-        ("TD, Gaussian noise 0.1, `target_policy_noise=0`", "dc7fa8a", {"target_policy_noise": 0.0}),
-        ("TD, pink noise 0.1, pink warm-up", "dc7fa8a", {"warmup_noise": "pink", "action_noise": "pink"}),
-        ("the same with `lambda_=0.5`", "a62182d", {"lambda_": 0.5}),
-    ],
-    [100, 101],
-    [6000, 12000, 24000],
-)
-PENALTY = choices(
-    [
-        ("`pre_tanh_penalty=0`", "686cd4d", {"pre_tanh_penalty": 0.0}),
-        ("`pre_tanh_penalty=0.001`", "33b924a", {"pre_tanh_penalty": 0.001}),
-        ("`pre_tanh_penalty=0.01`", "33b924a", {"pre_tanh_penalty": 0.01}),
-    ],
-    [100, 101, 102],
-    [6000, 12000, 18000, 24000, 30000],
-)
-NOISE = choices(
-    [
-        ("`noise_std=0.1`", "33b924a", {"pre_tanh_penalty": 0.001}),
-        ("`noise_std=0.3`", "19dc703", {"noise_std": 0.3, "pre_tanh_penalty": 0.001}),
-        ("`noise_std=0.3`, an earlier commit with other rounding", "33b924a", {"noise_std": 0.3, "pre_tanh_penalty": 0.001}),
-        (
-            "`noise_std=0.1` and a fifth of the actions uniformly random",
-            "19dc703",
-            {"pre_tanh_penalty": 0.001, "random_action_fraction (tried, not kept)": 0.2},
-        ),
-    ],
-    [101, 102],
-    [6000, 12000, 18000, 24000, 30000],
-)
 
 # -- speed -------------------------------------------------------------------------------------------------------------
 
@@ -212,62 +79,6 @@ def task_costs(results: Path) -> list[str] | None:
         found = {row["subject"]: f"{float(row['value']):.2f}" for row in own}
         table.append([f"`{task}`", found["step / raw step"], found["reset / raw reset"]])
     return markdown(["id", "step / raw step", "reset / raw reset"], table)
-
-
-def trials(*methods: str) -> Region:
-    """
-    :param methods: The only methods to show. None: all
-    :return: The suite's runs that settings were chosen by, at their ends
-    """
-
-    def lines(results: Path) -> list[str] | None:
-        rows = read(results / "suite" / "trials.csv") or []
-        table = []
-        for (task, method), own in grouped(rows, "task", "method").items():
-            ends = [max(run, key=lambda row: int(row["step"])) for run in grouped(own, "seed").values()]
-            if not methods or (method in methods and len(ends) > 1):
-                steps = ", ".join(dict.fromkeys(f"{int(row['step']):,}" for row in ends))
-                numbers = [", ".join(f"{float(row[name]):.{digits}f}" for row in ends) for name, digits in TRIAL_COLUMNS]
-                table.append([f"`{task}`", f"`{method}`", ", ".join(row["seed"] for row in ends), steps, *numbers])
-        header = ["task", "method", "seeds", "steps", "success", "final distance", "minimum distance"]
-        return markdown(header, table) if table else None
-
-    return lines
-
-
-def raw_and_standardized(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: The same runs of the suite on observations as they are, and on standardized ones
-    """
-    tables = [read(results / "suite" / name) or [] for name in ("raw_observations.csv", "suite.csv")]
-    ends = [
-        {run: max(own, key=lambda row: int(row["step"])) for run, own in grouped(rows, "task", "method", "seed").items()}
-        for rows in tables
-    ]
-    table = []
-    for run, raw in ends[0].items():
-        other = ends[1].get(run)
-        if other is not None and other["step"] == raw["step"]:
-            numbers = [f"{float(row[name]):.{digits}f}" for name, digits in TRIAL_COLUMNS[:2] for row in (raw, other)]
-            table.append([f"`{run[0]}`", f"`{run[1]}`", f"{int(raw['step']):,}", *numbers])
-    header = ["task", "method", "steps", "success, raw", "standardized", "final distance, raw", "standardized"]
-    return markdown(header, table) if table else None
-
-
-def contact(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: How far random actions move the objects of the Sawyer tasks
-    """
-    found = {row["name"]: row["value"] for row in read(results / "task_facts.csv") or []}
-    if not found:
-        return None
-    kinds = ("independent", "pink")
-    table = [
-        [f"`Sawyer{name}-v0`", *(found[f"{name.lower()}_{kind}"] for kind in kinds)] for name in ("Push", "Window", "Drawer")
-    ]
-    return markdown(["task", "independent random actions", "pink random actions"], table)
 
 
 # -- measured once -----------------------------------------------------------------------------------------------------
@@ -432,6 +243,7 @@ REGIONS: dict[str, Region] = {
     "standardize": trials("clearning", "raw_observations"),
     "trials": trials(),
     "raw_and_standardized": raw_and_standardized,
+    "core_raw_and_standardized": core_raw_and_standardized,
     "contact": contact,
     "penalty": PENALTY,
     "noise": NOISE,
