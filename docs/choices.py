@@ -89,21 +89,30 @@ NOISE = choices(
 )
 
 
-def trials(*methods: str) -> Region:
+def ends_of(rows: Rows) -> dict[tuple[str, ...], dict[str, str]]:
     """
-    :param methods: The only methods to show. None: all
+    :param rows: Rows of the suite
+    :return: For each run, by its task, method and seed, the row of its last evaluation
+    """
+    runs = grouped(rows, "task", "method", "seed")
+    return {run: max(own, key=lambda row: int(row["step"])) for run, own in runs.items()}
+
+
+def trials(task: str | None = None, methods: tuple[str, ...] = ()) -> Region:
+    """
+    :param task: The only task to show. None: all
+    :param methods: The only methods to show. None given: all
     :return: The suite's runs that settings were chosen by, at their ends
     """
 
     def lines(results: Path) -> list[str] | None:
-        rows = read(results / "suite" / "trials.csv") or []
+        all_ends = list(ends_of(read(results / "suite" / "trials.csv") or []).values())
         table = []
-        for (task, method), own in grouped(rows, "task", "method").items():
-            ends = [max(run, key=lambda row: int(row["step"])) for run in grouped(own, "seed").values()]
-            if not methods or (method in methods and len(ends) > 1):
+        for (name, method), ends in grouped(all_ends, "task", "method").items():
+            if task in (None, name) and (not methods or method in methods):
                 steps = ", ".join(dict.fromkeys(f"{int(row['step']):,}" for row in ends))
-                numbers = [", ".join(f"{float(row[name]):.{digits}f}" for row in ends) for name, digits in TRIAL_COLUMNS]
-                table.append([f"`{task}`", f"`{method}`", ", ".join(row["seed"] for row in ends), steps, *numbers])
+                numbers = [", ".join(f"{float(row[column]):.{digits}f}" for row in ends) for column, digits in TRIAL_COLUMNS]
+                table.append([f"`{name}`", f"`{method}`", ", ".join(row["seed"] for row in ends), steps, *numbers])
         header = ["task", "method", "seeds", "steps", "success", "final distance", "minimum distance"]
         return markdown(header, table) if table else None
 
@@ -115,11 +124,7 @@ def raw_and_standardized(results: Path) -> list[str] | None:
     :param results: The folder of results
     :return: The same runs of the suite on observations as they are, and on standardized ones
     """
-    tables = [read(results / "suite" / name) or [] for name in ("raw_observations.csv", "suite.csv")]
-    ends = [
-        {run: max(own, key=lambda row: int(row["step"])) for run, own in grouped(rows, "task", "method", "seed").items()}
-        for rows in tables
-    ]
+    ends = [ends_of(read(results / "suite" / name) or []) for name in ("raw_observations.csv", "suite.csv")]
     table = []
     for run, raw in ends[0].items():
         other = ends[1].get(run)

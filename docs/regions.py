@@ -240,7 +240,7 @@ REGIONS: dict[str, Region] = {
     "core_curve": core_table(last_only=False),
     "core_seeds": core_seeds,
     "defaults": DEFAULTS,
-    "standardize": trials("clearning", "raw_observations"),
+    "standardize": trials("SawyerDrawer-30k", ("clearning", "raw_observations")),
     "trials": trials(),
     "raw_and_standardized": raw_and_standardized,
     "core_raw_and_standardized": core_raw_and_standardized,

@@ -17,7 +17,7 @@ from stable_baselines3.td3.policies import Actor, TD3Policy
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.standardizing_extractor import StandardizingExtractor
+from sb3_clearning.standardizing_extractor import StandardizingExtractor, fit_extractors
 
 
 class BatchedLinear(nn.Module):
@@ -184,9 +184,7 @@ class CLearningPolicy(TD3Policy):
 
         :param states: ``(n, …)`` per key of floats
         """
-        for network in (self.actor, self.actor_target, self.critic, self.critic_target):
-            if isinstance(network.features_extractor, StandardizingExtractor):
-                network.features_extractor.fit(states)
+        fit_extractors((self.actor, self.actor_target, self.critic, self.critic_target), states)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """

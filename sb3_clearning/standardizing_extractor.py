@@ -1,11 +1,12 @@
 """StandardizingExtractor: what the networks see has mean 0 and deviation 1."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common.policies import BaseModel
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.type_aliases import TensorDict
@@ -97,3 +98,15 @@ class StandardizingExtractor(CombinedExtractor):
         for name, value in (("mean", self.mean), ("deviation", self.deviation), ("is_fitted", th.tensor(True))):
             state_dict.setdefault(prefix + name, value)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+def fit_extractors(networks: Iterable[BaseModel], states: Mapping[str, np.ndarray]) -> None:
+    """
+    Take the means and deviations from data, for each network that standardizes.
+
+    :param networks: Actors and critics
+    :param states: ``(n, …)`` per key of floats
+    """
+    for network in networks:
+        if isinstance(network.features_extractor, StandardizingExtractor):
+            network.features_extractor.fit(states)

@@ -10,7 +10,7 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
-from sb3_clearning.standardizing_extractor import StandardizingExtractor
+from sb3_clearning.standardizing_extractor import StandardizingExtractor, fit_extractors
 
 
 def _with_extractor(standardize: bool = True, **policy_kwargs: Any) -> dict[str, Any]:
@@ -74,9 +74,7 @@ class HerTD3(TD3):
             assert isinstance(self.replay_buffer, HerReplayBuffer)
             states = {key: array[: self.replay_buffer.size()] for key, array in self.replay_buffer.observations.items()}
             flat = {key: array.reshape(-1, array.shape[-1]) for key, array in states.items() if key != "desired_goal"}
-            for network in (self.actor, self.actor_target, self.critic, self.critic_target):
-                if isinstance(network.features_extractor, StandardizingExtractor):
-                    network.features_extractor.fit(flat)
+            fit_extractors((self.actor, self.actor_target, self.critic, self.critic_target), flat)
         super().train(gradient_steps, batch_size)
 
     def _excluded_save_params(self) -> list[str]:
