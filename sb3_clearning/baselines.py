@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from sb3_clearning.buffers import GoalReplayBuffer, goal_slices
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 from sb3_clearning.goal_batch import GoalBatch
+from sb3_clearning.plain_q_update import PlainQUpdate
 from sb3_clearning.policies import CLearningPolicy
 
 #: The baselines of the paper's comparison, by name.
@@ -62,6 +63,8 @@ class GoalTD3(GoalAlgorithm):
         their bounds keep a gradient
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
+
+    _plain: PlainQUpdate | None
 
     def __init__(
         self,
@@ -142,6 +145,9 @@ class GoalTD3(GoalAlgorithm):
         if self.q_loss not in ("mse", "bce"):
             raise ValueError(f'`q_loss` must be "mse" or "bce", not {self.q_loss!r}.')
 
+    def _make_plain(self) -> PlainQUpdate | None:
+        return PlainQUpdate.of(self, GoalTD3)
+
     def relabelling(self) -> dict[str, float]:
         """:return: For each kind of goal its share of a batch"""
         return RELABELLING[self.relabel] if isinstance(self.relabel, str) else dict(self.relabel)
@@ -153,35 +159,55 @@ class GoalTD3(GoalAlgorithm):
     @th.no_grad()
     def _targets(self, batch: GoalBatch) -> th.Tensor:
         """:return: y = 1 where the goal is the next state, else gamma Q(s', a', g), ``(batch,)``"""
-        next_actions = self._next_actions(batch.next_observations)
-        values = self._values(self.critic_target(batch.next_observations, next_actions)).amin(dim=0)
+        if self._plain is not None:
+            outputs = self._plain.next_outputs(batch, slice(None))
+        else:
+            outputs = self.critic_target(batch.next_observations, self._next_actions(batch.next_observations))
+        values = self._values(outputs).amin(dim=0)
         return batch.reached + (1 - batch.reached) * self.gamma * values
 
     def _update(self, batch: GoalBatch) -> None:
-        targets = self._targets(batch)
-        outputs = self.critic(batch.observations, batch.actions)
-        if self.q_loss == "mse":
-            loss = F.mse_loss(outputs, targets.expand_as(outputs), reduction="none").mean(dim=1).sum()
-        else:
-            loss = (F.softplus(outputs) - targets * outputs).mean(dim=1).sum()
-        self.critic.optimizer.zero_grad()
-        loss.backward()
-        self.critic.optimizer.step()
-        if self._measures("train/critic_loss"):
-            values = self._values(outputs.detach())
-            self._metrics.add(
-                {"train/critic_loss": loss, "train/q_mean": values.mean(), "train/reached": batch.reached.mean()}
-            )
+        self._update_critic(batch)
         if self._n_updates % self.policy_delay == 0:
             self._update_actor(batch)
             self._update_targets()
 
+    def _update_critic(self, batch: GoalBatch) -> None:
+        """Descend the sum of the critics' losses."""
+        targets = self._targets(batch)
+        if self._plain is not None:
+            outputs = self._plain.update_critic(batch, targets)
+        else:
+            outputs = self.critic(batch.observations, batch.actions)
+            loss = self._critic_loss(outputs, targets)
+            self.critic.optimizer.zero_grad()
+            loss.backward()
+            self.critic.optimizer.step()
+        if self._measures("train/critic_loss"):
+            outputs = outputs.detach()
+            self._metrics.add(
+                {
+                    "train/critic_loss": self._critic_loss(outputs, targets),
+                    "train/q_mean": self._values(outputs).mean(),
+                    "train/reached": batch.reached.mean(),
+                }
+            )
+
+    def _critic_loss(self, outputs: th.Tensor, targets: th.Tensor) -> th.Tensor:
+        """:return: The sum over the critics of the mean loss"""
+        if self.q_loss == "mse":
+            return F.mse_loss(outputs, targets.expand_as(outputs), reduction="none").mean(dim=1).sum()
+        return (F.softplus(outputs) - targets * outputs).mean(dim=1).sum()
+
     def _update_actor(self, batch: GoalBatch) -> None:
         """Ascend the first critic's Q, as TD3 does."""
-        actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
-        with th.no_grad():
-            features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
-        loss = -self._values(self.critic.logits(th.cat([features, actions], dim=1))[0]).mean()
-        self._descend_actor(loss, pre_tanh)
+        if self._plain is not None:
+            outputs = self._plain.update_actor(batch)
+        else:
+            actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
+            with th.no_grad():
+                features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
+            outputs = self.critic.logits(th.cat([features, actions], dim=1))[0]
+            self._descend_actor(-self._values(outputs).mean(), pre_tanh)
         if self._measures("train/actor_loss"):
-            self._metrics.add({"train/actor_loss": loss})
+            self._metrics.add({"train/actor_loss": -self._values(outputs.detach()).mean()})

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import numpy as np
 import torch as th
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
@@ -14,7 +13,7 @@ from sb3_clearning.future.policy_future import PolicyFuture
 from sb3_clearning.goal_algorithm import GoalAlgorithm, split_observations
 from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
-from sb3_clearning.plain_update import PlainUpdate
+from sb3_clearning.plain_classifier_update import PlainClassifierUpdate
 from sb3_clearning.policies import CLearningPolicy
 
 
@@ -66,6 +65,8 @@ class CLearning(GoalAlgorithm):
         their bounds keep a gradient
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
+
+    _plain: PlainClassifierUpdate | None
 
     def __init__(
         self,
@@ -159,12 +160,8 @@ class CLearning(GoalAlgorithm):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"`{name}` must be one of {allowed}, not {getattr(self, name)!r}.")
 
-    def _setup_model(self) -> None:
-        super()._setup_model()
-        self._plain = PlainUpdate(self) if PlainUpdate.applies(self) else None
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_plain"]
+    def _make_plain(self) -> PlainClassifierUpdate | None:
+        return PlainClassifierUpdate.of(self, CLearning)
 
     def relabelling(self) -> dict[str, float]:
         r"""
@@ -192,17 +189,6 @@ class CLearning(GoalAlgorithm):
             one
         """
         return PolicyFuture(self)
-
-    def _prepare_training(self) -> None:
-        if self._plain is None:
-            super()._prepare_training()  # plain networks act the same in both modes
-        elif not self._plain.is_current():
-            self._plain = PlainUpdate(self) if PlainUpdate.applies(self) else None
-
-    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
-        if self._plain is None or not self._plain.actor.is_current():
-            return super()._act(obs)
-        return self._plain.act(obs).reshape(-1, *self.action_space.shape)  # type: ignore[misc]
 
     def _absorbing(self) -> bool:
         return self.terminal == "absorbing"

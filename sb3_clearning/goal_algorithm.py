@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch as th
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback
@@ -24,6 +25,7 @@ from sb3_clearning.metrics import TensorMeans
 from sb3_clearning.model_files import ModelFiles
 from sb3_clearning.noise import PinkUniformActions
 from sb3_clearning.offline_learning import OfflineLearning
+from sb3_clearning.plain_update import PlainUpdate
 from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.run_state import EpisodesStart
 
@@ -146,6 +148,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         targets: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
         self._source_parameters = list(dict.fromkeys(sources))
         self._target_parameters = list(dict.fromkeys(targets))
+        self._plain = self._make_plain()
         # What callbacks have to undo when learning ends, however it ends.
         self._while_learning = contextlib.ExitStack()
         # Called when environments have died, before that is raised.
@@ -229,9 +232,21 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
                 self._update(batch)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
+    def _make_plain(self) -> PlainUpdate | None:
+        """:return: The fast path of the update, None if there is none or if the networks are not plain"""
+        return None
+
     def _prepare_training(self) -> None:
         """Called before the updates that follow each other."""
-        self.policy.set_training_mode(True)
+        if self._plain is None:
+            self.policy.set_training_mode(True)  # plain networks act the same in both modes
+        elif not self._plain.is_current():
+            self._plain = self._make_plain()
+
+    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
+        if self._plain is None or not self._plain.actor.is_current():
+            return super()._act(obs)
+        return self._plain.act(obs).reshape(-1, *self.action_space.shape)  # type: ignore[misc]
 
     def _absorbing(self) -> bool:
         return False
@@ -302,7 +317,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["_metrics", "_distances", "_warmup"]
+        own = ["_metrics", "_distances", "_warmup", "_plain"]
         own += [
             "_while_learning",
             "_rescue",

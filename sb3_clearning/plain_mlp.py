@@ -103,20 +103,25 @@ class PlainMLP:
             store[batch] = [like.new_empty(self.n, batch, layer.outputs) for layer in self.layers]
         return store[batch]
 
-    def forward(self, inputs: th.Tensor) -> list[th.Tensor]:
+    def forward(self, inputs: th.Tensor, n: int | None = None) -> list[th.Tensor]:
         """
         :param inputs: ``(batch, in)``, the same for all networks
+        :param n: Only the first so many networks
         :return: The inputs ``(n, batch, in)``, the hidden layers after their ReLU, and the output ``(n, batch, out)``, in
             memory that the next call with the same batch size overwrites
         """
-        activations = [inputs.expand(self.n, *inputs.shape)]
+        n = self.n if n is None else n
+        activations = [inputs.expand(n, *inputs.shape)]
         outputs = self._buffers(self._outputs, len(inputs), inputs)
-        for layer, output in zip(self.layers, outputs, strict=True):
+        for layer, buffer in zip(self.layers, outputs, strict=True):
+            output = buffer[:n]
             if layer.is_column:
-                for rows, column, bias, out in zip(activations[-1], layer.columns, layer.biases, output[:, :, 0], strict=True):
+                for rows, column, bias, out in zip(
+                    activations[-1], layer.columns, layer.biases, output[:, :, 0], strict=False
+                ):
                     th.addmv(bias, rows, column, out=out)
             else:
-                th.baddbmm(layer.bias, activations[-1], layer.weight, out=output)
+                th.baddbmm(layer.bias[:n], activations[-1], layer.weight[:n], out=output)
             if layer is not self.layers[-1]:
                 output.relu_()
             activations.append(output)

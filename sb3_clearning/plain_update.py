@@ -1,6 +1,6 @@
-"""CLearning's update for plain networks: the same numbers as with autograd, at the speed of the matrix products."""
+"""Updates of plain networks: the same numbers as with autograd, at the speed of the matrix products."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch as th
@@ -9,13 +9,12 @@ from stable_baselines3.td3.policies import Actor
 from torch import nn
 
 from sb3_clearning.goal_batch import GoalBatch
-from sb3_clearning.losses import importance_weight
 from sb3_clearning.plain_mlp import PlainAdam, PlainMLP
 from sb3_clearning.policies import BatchedLinear, ClassifierCritic
 from sb3_clearning.standardizing_extractor import StandardizingExtractor
 
 if TYPE_CHECKING:
-    from sb3_clearning.clearning import CLearning
+    from sb3_clearning.goal_algorithm import GoalAlgorithm
 
 
 def _only_flattens(extractor: BaseFeaturesExtractor) -> bool:
@@ -40,13 +39,22 @@ def _layers(network: nn.Module) -> list | None:
 
 class PlainUpdate:
     """
-    One update of a CLearning model with plain ReLU networks, a deterministic actor and fused Adams.
+    What the updates of models with plain ReLU networks, a deterministic actor and fused Adams share.
 
     :param model: The model
     """
 
-    def __init__(self, model: "CLearning"):
-        self.model = model
+    #: The algorithm's methods whose work this does: a subclass that has its own takes the general path.
+    stands_for: ClassVar[tuple[str, ...]] = (
+        "_update",
+        "_update_actor",
+        "_update_targets",
+        "_next_actions",
+        "_descend_actor",
+    )
+    model: "GoalAlgorithm"
+
+    def __init__(self, model: "GoalAlgorithm"):
         networks = (model.actor, model.actor_target, model.critic, model.critic_target)
         # What `applies` has found to be plain.
         self._networks = tuple(PlainMLP(_layers(network) or []) for network in networks)
@@ -55,10 +63,31 @@ class PlainUpdate:
         self.n_features = model.actor.features_dim
         extractor = model.actor.features_extractor
         self._extractor = extractor if isinstance(extractor, StandardizingExtractor) else None
+        self.model = model
 
-    def _features(self, rows: th.Tensor) -> th.Tensor:
-        """:return: What the networks see of observations ``(batch, n_features)``: all four have the same statistics"""
-        return rows if self._extractor is None else self._extractor.standardize(rows)
+    @classmethod
+    def of(cls, model: "GoalAlgorithm", algorithm: type["GoalAlgorithm"]) -> Self | None:
+        """
+        :param model: A model
+        :param algorithm: The class whose update this is
+        :return: The model's update, None if that has to take the general path
+        """
+        return cls(model) if cls.applies(model, algorithm) else None
+
+    @classmethod
+    def applies(cls, model: "GoalAlgorithm", algorithm: type["GoalAlgorithm"]) -> bool:
+        """
+        :param model: A model
+        :param algorithm: The class whose update this is
+        :return: Whether its networks and optimizers are plain and its update is not a subclass's own
+        """
+        return (
+            all(getattr(type(model), name) is getattr(algorithm, name) for name in cls.stands_for)
+            and model.replay_buffer.only_floats
+            and all(_layers(network) for network in (model.actor, model.actor_target, model.critic, model.critic_target))
+            and all(PlainAdam.applies(network.optimizer) for network in (model.actor, model.critic))
+            and all(parameter.requires_grad for parameter in model.policy.parameters())
+        )
 
     def is_current(self) -> bool:
         """:return: Whether the parameters and optimizers are still those that this was made of"""
@@ -67,29 +96,9 @@ class PlainUpdate:
             network.is_current() for network in self._networks
         )
 
-    @staticmethod
-    def applies(model: "CLearning") -> bool:
-        """
-        :param model: A model
-        :return: Whether its networks and optimizers are plain and its update is not a subclass's own
-        """
-        from sb3_clearning.clearning import CLearning
-
-        own = (
-            "_update",
-            "_update_actor",
-            "_update_classifier",
-            "_labels_and_weights",
-            "_importance_weights",
-            "_update_targets",
-        )
-        return (
-            all(getattr(type(model), name) is getattr(CLearning, name) for name in own)
-            and model.replay_buffer.only_floats
-            and all(_layers(network) for network in (model.actor, model.actor_target, model.critic, model.critic_target))
-            and all(PlainAdam.applies(network.optimizer) for network in (model.actor, model.critic))
-            and all(parameter.requires_grad for parameter in model.policy.parameters())
-        )
+    def _features(self, rows: th.Tensor) -> th.Tensor:
+        """:return: What the networks see of observations ``(batch, n_features)``: all four have the same statistics"""
+        return rows if self._extractor is None else self._extractor.standardize(rows)
 
     def _seen(self, batch: GoalBatch) -> th.Tensor:
         """:return: What the networks see of a batch's observations"""
@@ -110,11 +119,11 @@ class PlainUpdate:
         return self.actor.forward(rows)[-1][0].tanh().cpu().numpy()
 
     @th.no_grad()
-    def importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
+    def next_outputs(self, batch: GoalBatch, part: slice) -> th.Tensor:
         """
         :param batch: The batch
-        :param part: Its part with random goals
-        :return: w(s', a', g) of the random goals
+        :param part: Which part of it
+        :return: The target critics' outputs for the next states and the target actor's noisy actions, ``(n_critics, part)``
         """
         assert batch.next_inputs is not None
         model, features = self.model, self._features(batch.next_inputs[part])
@@ -123,69 +132,24 @@ class PlainUpdate:
             th.randn_like(actions).mul_(model.target_policy_noise).clamp_(-model.target_noise_clip, model.target_noise_clip)
         )
         actions = actions.add_(noise).clamp_(-1, 1)
-        logits = self.critic_target.forward(th.cat([features, actions], dim=1))[-1].squeeze(-1).amin(dim=0)
-        return importance_weight(logits, model.importance_weight_limit)
+        return self.critic_target.forward(th.cat([features, actions], dim=1))[-1].squeeze(-1)
 
-    @th.no_grad()
-    def update_classifier(self, batch: GoalBatch, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
+    def _descend_critic(self, activations: list[th.Tensor], gradient: th.Tensor) -> None:
         """
-        Descend the classifier loss.
-
-        :param batch: The batch
-        :param labels: ``(batch,)``
-        :param weights: ``(batch,)``
-        :return: The logits before the step, ``(n_critics, batch)``
+        :param activations: What the critics' forward pass returned
+        :param gradient: The loss's gradient with respect to their outputs, ``(n_critics, batch)``
         """
-        activations = self.critic.forward(th.cat([self._seen(batch), batch.actions], dim=1))
-        probabilities = activations[-1].squeeze(-1).sigmoid()
-        gradient = (probabilities - labels).mul_(weights)  # of the cross entropy with respect to the logits
-        if self.model.classifier_loss == "mse":
-            gradient *= 2 * probabilities * (1 - probabilities)
         self.critic.backward(activations, gradient.unsqueeze(-1))
         self.critic_adam.step()
-        return activations[-1].squeeze(-1)
 
-    @th.no_grad()
-    def update_actor(self, batch: GoalBatch) -> th.Tensor:
+    def _descend_actor(self, activations: list[th.Tensor], actions: th.Tensor, gradient: th.Tensor) -> None:
         """
-        Ascend the policy objective.
-
-        :param batch: The batch
-        :return: The smallest logits of the actor's actions, ``(batch,)``
+        :param activations: What the actor's forward pass returned
+        :param actions: Their tanh
+        :param gradient: The loss's gradient with respect to the actions, which is overwritten
         """
-        features = self._seen(batch)
-        activations = self.actor.forward(features)
         pre_tanh = activations[-1][0]
-        actions = pre_tanh.tanh()
-        critic_activations = self.critic.forward(th.cat([features, actions], dim=1))
-        logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
-        # -log C has the gradient C - 1 with respect to the logit, -C has -C (1 - C).
-        gradient = logits.sigmoid() - 1
-        if self.model.actor_loss == "prob":
-            gradient *= logits.sigmoid()
-        gradient /= len(logits)
-        action_gradient = self._through_smallest(critic_activations, smallest, gradient.unsqueeze(-1))
-        action_gradient *= 1 - actions.square()  # through the tanh
-        action_gradient.add_(pre_tanh, alpha=2 * self.model.pre_tanh_penalty / pre_tanh.numel())
-        self.actor.backward(activations, action_gradient.unsqueeze(0))
+        gradient *= 1 - actions.square()  # through the tanh
+        gradient.add_(pre_tanh, alpha=2 * self.model.pre_tanh_penalty / pre_tanh.numel())
+        self.actor.backward(activations, gradient.unsqueeze(0))
         self.actor_adam.step()
-        return logits
-
-    def _through_smallest(self, activations: list[th.Tensor], smallest: th.Tensor, gradient: th.Tensor) -> th.Tensor:
-        """
-        Each transition's gradient goes back through its smallest classifier only, which is half of the arithmetic of going
-        through both.
-
-        :param activations: What the classifiers' forward pass returned
-        :param smallest: ``(batch,)``, for each transition the index of its smallest classifier
-        :param gradient: The loss's gradient with respect to the smallest logits, ``(batch, 1)``
-        :return: The gradient with respect to the actions, ``(batch, action_dim)``
-        """
-        columns = slice(self.n_features, None)
-        result = gradient.new_empty(len(gradient), activations[0].shape[2] - self.n_features)
-        for network in range(self.critic.n):
-            rows = (smallest == network).nonzero().squeeze(1)
-            own = [activation[network].index_select(0, rows) for activation in activations[1:-1]]
-            part = self.critic.input_gradient(network, own, gradient.index_select(0, rows), columns)
-            result.index_copy_(0, rows, part)
-        return result

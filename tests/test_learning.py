@@ -143,7 +143,7 @@ def _constant_w(value: float) -> Patch:
 )
 def test_a_broken_loss_does_not_pass(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     # The general path calls the functions that are broken here; test_plain_update.py holds the fast path to its numbers.
-    monkeypatch.setattr(PlainUpdate, "applies", staticmethod(lambda model: False))
+    monkeypatch.setattr(PlainUpdate, "applies", classmethod(lambda cls, model, algorithm: False))
     patch(monkeypatch)
     outcome = _learn(seed=0)
     assert not outcome.passes, outcome

@@ -10,21 +10,21 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from sb3_clearning import CLearning
-from sb3_clearning.goal_algorithm import MEASURE_EVERY
+from sb3_clearning import CLearning, GoalTD3
+from sb3_clearning.goal_algorithm import MEASURE_EVERY, GoalAlgorithm
 
 
-def filled_model(**arguments: Any) -> CLearning:
-    model = CLearning("MultiInputPolicy", PointEnv(), seed=0, learning_starts=300, batch_size=64, **arguments)
+def filled_model(algorithm: type[CLearning] | type[GoalTD3] = CLearning, **arguments: Any) -> CLearning | GoalTD3:
+    model = algorithm("MultiInputPolicy", PointEnv(), seed=0, learning_starts=300, batch_size=64, **arguments)
     model.learn(300)
     return model
 
 
-def parameters(model: CLearning) -> th.Tensor:
+def parameters(model: GoalAlgorithm) -> th.Tensor:
     return th.cat([parameter.detach().double().flatten() for parameter in model.policy.parameters()])
 
 
-def train(model: CLearning, updates: int, plain: bool) -> None:
+def train(model: GoalAlgorithm, updates: int, plain: bool) -> None:
     assert model._plain is not None
     if not plain:
         model._plain = None
@@ -43,6 +43,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"pre_tanh_penalty": 0.0, "policy_kwargs": {"n_critics": 1, "net_arch": [16]}},
     {"policy_kwargs": {"n_critics": 3, "net_arch": {"pi": [32, 16, 8], "qf": [24, 48]}}},
     {"policy_kwargs": {"optimizer_kwargs": {"fused": True, "weight_decay": 1e-3, "betas": (0.8, 0.99)}}},
+    {"algorithm": GoalTD3, "gamma": 0.9},
+    {"algorithm": GoalTD3, "relabel": "her_half", "q_loss": "bce", "policy_delay": 2, "pre_tanh_penalty": 0.3},
+    {"algorithm": GoalTD3, "relabel": "none", "policy_kwargs": {"n_critics": 1, "net_arch": [16], "standardize": False}},
+    {"algorithm": GoalTD3, "policy_kwargs": {"n_critics": 3, "net_arch": {"pi": [32, 16, 8], "qf": [24, 48]}}},
 ]
 
 
@@ -63,7 +67,7 @@ def test_hundred_updates_equal_those_of_autograd(options: dict[str, Any]) -> Non
     assert (parameters(fast) - parameters(general)).abs().max() < 1e-9
 
 
-@pytest.mark.parametrize("options", OPTIONS[:4], ids=str)
+@pytest.mark.parametrize("options", [*OPTIONS[:4], *OPTIONS[9:11]], ids=str)
 def test_logs_equal_those_of_the_general_path(options: dict[str, Any]) -> None:
     values = []
     for plain in (True, False):
@@ -75,8 +79,10 @@ def test_logs_equal_those_of_the_general_path(options: dict[str, Any]) -> None:
     assert values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-5)
 
 
-def test_acts_as_predict_does() -> None:
-    model = filled_model()
+@pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
+def test_acts_as_predict_does(algorithm: type[CLearning] | type[GoalTD3]) -> None:
+    model = filled_model(algorithm)
+    assert model._plain is not None
     env = model.get_env()
     assert env is not None
     obs = env.reset()
@@ -93,6 +99,16 @@ class Doubled(CombinedExtractor):
 class OwnTargets(CLearning):
     def _update_targets(self) -> None:
         pass
+
+
+class OwnObjective(CLearning):
+    def _actor_objective(self, logits: th.Tensor) -> th.Tensor:
+        return -logits.mean()
+
+
+class OwnLoss(GoalTD3):
+    def _critic_loss(self, outputs: th.Tensor, targets: th.Tensor) -> th.Tensor:
+        return (outputs - targets).abs().mean(dim=1).sum()
 
 
 @pytest.mark.parametrize(
@@ -116,8 +132,9 @@ def test_networks_that_are_not_plain_take_the_general_path(policy_kwargs: dict[s
     assert (parameters(model) - before).abs().max() > 0
 
 
-def test_a_subclass_with_an_update_of_its_own_takes_the_general_path() -> None:
-    assert OwnTargets("MultiInputPolicy", PointEnv())._plain is None
+@pytest.mark.parametrize("algorithm", [OwnTargets, OwnObjective, OwnLoss])
+def test_a_subclass_with_an_update_of_its_own_takes_the_general_path(algorithm: type[GoalAlgorithm]) -> None:
+    assert algorithm("MultiInputPolicy", PointEnv())._plain is None
 
 
 def test_loaded_optimizers_go_on(tmp_path: Any) -> None:
