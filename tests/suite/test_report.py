@@ -106,7 +106,7 @@ def test_the_sweep_is_found_in_the_tables_arguments(suite: Suite) -> None:
     scores = Scores([row(run, run.steps, 0.5) for run in runs], runs)
     found = ratio_sweep(scores, "PointUMaze-v0")
     assert list(found) == [0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98, 0.995, 1.0]
-    assert found[0.995] == "ratio_0.995"
+    assert (found[0.995], found[0.5]) == ("ratio_0.995", "next_state")
 
 
 def test_remaining_distance_is_a_share() -> None:
@@ -116,7 +116,7 @@ def test_remaining_distance_is_a_share() -> None:
 def test_the_report_is_written_from_rows_alone(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.REPETITIONS", 50)
     monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.IMPROVEMENT_REPETITIONS", 10)
-    runs = suite.runs(["maze_ratio"], methods=["clearning", "ratio_0.5", "ratio_0.9", "ratio_0.995"])
+    runs = suite.runs(["maze_ratio"], methods=["clearning", "next_state", "ratio_0.9", "ratio_0.995"])
     runs += suite.runs(["paper"], tasks=["SawyerReach-v0"], methods=["clearning"])
     rows = [row(run, step, run.seed / 4) for run in runs for step in run.evaluations() if run.method != "ratio_0.9"]
     text = write_report("some", rows, runs, [], tmp_path).read_text()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from sb3_clearning.baselines import RELABELLING
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_estimates, plot_ratio
 from sb3_clearning.experiments.suite.intervals import (
@@ -110,6 +111,8 @@ def ratio_sweep(scores: Scores, task: str) -> dict[float, str]:
     found = {}
     for method in scores.methods:
         relabel = scores.arguments(task, method).get("relabel")
+        if isinstance(relabel, str):
+            relabel = RELABELLING.get(relabel)
         if isinstance(relabel, dict) and set(relabel) <= {"next", "random"}:
             found[float(relabel.get("random", 0.0))] = method
     return dict(sorted(found.items()))
