@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sb3_clearning.baselines import RELABELLING
 from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.rows import read_rows
@@ -44,11 +45,12 @@ def test_methods_are_compared_with_equal_settings(suite: Suite) -> None:
 
 def test_the_sweep_has_nine_ratios_and_three_seeds(suite: Suite) -> None:
     runs = [run for run in suite.runs(["maze_ratio"]) if run.method != "clearning"]
-    ratios = {run.arguments["relabel"].get("random") for run in runs}
+    shares = [RELABELLING["next"] if run.method == "next_state" else run.arguments["relabel"] for run in runs]
+    ratios = {share.get("random") for share in shares}
     assert len(ratios) == 9
     assert len(runs) == 27
     assert (1 + runs[0].arguments["gamma"]) / 2 in ratios
-    assert all(math.isclose(sum(run.arguments["relabel"].values()), 1) for run in runs)
+    assert all(math.isclose(sum(share.values()), 1) for share in shares)
 
 
 def test_training_seeds_stay_apart_from_evaluation_seeds() -> None:
@@ -80,7 +82,8 @@ def test_the_example_in_the_file_is_valid(tmp_path: Path) -> None:
 
 def test_runs_of_several_matrices_are_done_once(suite: Suite) -> None:
     paper, both = suite.runs(["paper"]), suite.runs(["paper", "maze_ratio"])
-    assert len(both) == len(paper) + 27  # C-learning's runs on the maze are the same ones
+    # C-learning's runs on the maze are the same ones, and next-state relabelling's, whose ratio is 0.5.
+    assert len(both) == len(paper) + 24
     assert len({run.name for run in both}) == len(both)
 
 
