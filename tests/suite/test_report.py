@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_clearning.experiments.suite.config import Run, Suite
+from sb3_clearning.experiments.suite.config import ConfigError, Run, Suite
 from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates, interquartile_mean, probability_of_improvement
 from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, verdicts, write_report
 from sb3_clearning.experiments.suite.scores import FINAL, REMAINING, SUCCESS, Scores
@@ -99,6 +99,18 @@ def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
         *_, line = verdicts(scores, rivals, measure, 2)
         assert "her_final: " in line
         assert "| ahead (a single seed has no interval) |" in line
+
+
+def test_rows_with_other_settings_are_refused(suite: Suite) -> None:
+    runs = suite.runs(["paper"], tasks=["PointUMaze-v0"], methods=["clearning"])
+    rows = [row(run, run.steps, 0.5) for run in runs]
+    Scores(rows, runs)
+    rows[1]["arguments"] = json.dumps(runs[1].arguments | {"lambda_": 0.1})
+    with pytest.raises(
+        ConfigError, match=r"1 runs in the table were made with other settings \(PointUMaze-v0/clearning/seed_1\)"
+    ):
+        Scores(rows, runs)
+    Scores(rows, [runs[0], runs[2]])  # rows that the matrix does not have are not looked at
 
 
 def test_the_sweep_is_found_in_the_tables_arguments(suite: Suite) -> None:

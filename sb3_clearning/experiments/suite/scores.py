@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.config import ConfigError, Run
 
 
 class Measure(NamedTuple):
@@ -55,10 +55,21 @@ class Scores:
         self._rows: dict[tuple[str, str, int], dict[int, dict[str, str]]] = {
             (run.task, run.method, run.seed): {} for run in runs
         }
+        expected = {(run.task, run.method): json.loads(json.dumps(run.arguments)) for run in runs}
+        others = set()
         for row in rows:
             key = (row["task"], row["method"], int(row["seed"]))
             if key in self._rows:
                 self._rows[key][int(row["step"])] = row
+                if json.loads(row["arguments"]) != expected[key[:2]]:
+                    others.add(f"{key[0]}/{key[1]}/seed_{key[2]}")
+        if others:
+            names = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
+            raise ConfigError(
+                f"{len(others)} runs in the table were made with other settings ({names}): a mean over both would be of "
+                "neither. Do them again with --redo (the old ones are put aside), or give the configuration that they were "
+                "made with (--config)."
+            )
 
     def seeds(self, task: str, method: str) -> list[int]:
         """:return: The seeds that the matrix should have of a task and method"""
