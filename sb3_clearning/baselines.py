@@ -204,10 +204,8 @@ class GoalTD3(GoalAlgorithm):
         if self._plain is not None:
             outputs = self._plain.update_actor(batch)
         else:
-            actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
-            with th.no_grad():
-                features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
-            outputs = self.critic.logits(th.cat([features, actions], dim=1))[0]
+            all_outputs, pre_tanh = self._actors_outputs(batch)
+            outputs = all_outputs[0]
             self._descend_actor(-self._values(outputs).mean(), pre_tanh)
         if self._measures("train/actor_loss"):
             self._metrics.add({"train/actor_loss": -self._values(outputs.detach()).mean()})

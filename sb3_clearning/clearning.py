@@ -281,10 +281,8 @@ class CLearning(GoalAlgorithm):
         if self._plain is not None:
             logits = self._plain.update_actor(batch)
         else:
-            actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
-            with th.no_grad():
-                features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
-            logits = self.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
+            all_logits, pre_tanh = self._actors_outputs(batch)
+            logits = all_logits.amin(dim=0)
             self._descend_actor(self._actor_objective(logits), pre_tanh)
         if self._measures("train/actor_loss"):
             logits = logits.detach()

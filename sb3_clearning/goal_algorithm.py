@@ -265,6 +265,13 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         noise = th.randn_like(actions).mul_(self.target_policy_noise).clamp_(-self.target_noise_clip, self.target_noise_clip)
         return (actions + noise).clamp_(-1, 1)
 
+    def _actors_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
+        """:return: The critics' outputs for the actor's actions, ``(n_critics, batch)``, and what its tanh was taken of"""
+        actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
+        with th.no_grad():
+            features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
+        return self.critic.logits(th.cat([features, actions], dim=1)), pre_tanh
+
     def _descend_actor(self, loss: th.Tensor, pre_tanh: th.Tensor) -> None:
         """A step of the actor alone: critics get no gradients, and frozen parameters none either."""
         loss = loss + self.pre_tanh_penalty * pre_tanh.square().mean()

@@ -50,6 +50,7 @@ class PlainUpdate:
         "_update_actor",
         "_update_targets",
         "_next_actions",
+        "_actors_outputs",
         "_descend_actor",
     )
     model: "GoalAlgorithm"

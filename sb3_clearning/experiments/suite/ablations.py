@@ -12,11 +12,8 @@ class FirstClassifierActor(CLearning):
     """CLearning whose actor ascends the first classifier alone, as TD3's does, and not the smallest of both."""
 
     def _update_actor(self, batch: GoalBatch) -> None:
-        actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
-        with th.no_grad():
-            features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
-        logits = self.critic.logits(th.cat([features, actions], dim=1))[0]
-        self._descend_actor(self._actor_objective(logits), pre_tanh)
+        logits, pre_tanh = self._actors_outputs(batch)
+        self._descend_actor(self._actor_objective(logits[0]), pre_tanh)
 
 
 class FirstClassifier(FirstClassifierActor):

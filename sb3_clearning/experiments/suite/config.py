@@ -64,6 +64,13 @@ class Run:
         named = ("algorithm", "arguments", "env", "env_kwargs", "evaluate_every", "episodes", "evaluation_seed")
         return json.loads(json.dumps({name: getattr(self, name) for name in named}))
 
+    def has_arguments_of(self, row: Mapping[str, str]) -> bool:
+        """
+        :param row: A row of the table
+        :return: Whether it was made with this run's arguments
+        """
+        return json.loads(row["arguments"]) == self.settings()["arguments"]
+
     def evaluations(self) -> list[int]:
         """:return: The steps at which the run is evaluated"""
         return sorted({*range(self.evaluate_every, self.steps + 1, self.evaluate_every), self.steps})

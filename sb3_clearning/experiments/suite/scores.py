@@ -52,17 +52,15 @@ class Scores:
         self.tasks = list(dict.fromkeys(run.task for run in runs))
         self.methods = list(dict.fromkeys(run.method for run in runs))
         self.steps = {(run.task, run.method): run.steps for run in runs}
-        self._rows: dict[tuple[str, str, int], dict[int, dict[str, str]]] = {
-            (run.task, run.method, run.seed): {} for run in runs
-        }
-        expected = {(run.task, run.method): json.loads(json.dumps(run.arguments)) for run in runs}
+        by_key = {(run.task, run.method, run.seed): run for run in runs}
+        self._rows: dict[tuple[str, str, int], dict[int, dict[str, str]]] = {key: {} for key in by_key}
         others = set()
         for row in rows:
             key = (row["task"], row["method"], int(row["seed"]))
             if key in self._rows:
                 self._rows[key][int(row["step"])] = row
-                if json.loads(row["arguments"]) != expected[key[:2]]:
-                    others.add(f"{key[0]}/{key[1]}/seed_{key[2]}")
+                if not by_key[key].has_arguments_of(row):
+                    others.add(by_key[key].name)
         if others:
             names = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
             raise ConfigError(

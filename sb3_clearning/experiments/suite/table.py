@@ -1,6 +1,5 @@
 """The output folder: a folder for each run, and the table that all their rows are merged into."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -60,8 +59,7 @@ class Output:
         rows = self._in_table.get(run.name, [])
         if not rows or int(rows[-1]["step"]) < run.steps:
             return State([], 0, False)
-        arguments = json.loads(json.dumps(run.arguments))
-        return State(rows, int(rows[-1]["step"]), json.loads(rows[-1]["arguments"]) != arguments)
+        return State(rows, int(rows[-1]["step"]), not run.has_arguments_of(rows[-1]))
 
     def put_aside(self, runs: Iterable[Run]) -> None:
         """
