@@ -166,12 +166,6 @@ class GoalTD3(GoalAlgorithm):
         values = self._values(outputs).amin(dim=0)
         return batch.reached + (1 - batch.reached) * self.gamma * values
 
-    def _update(self, batch: GoalBatch) -> None:
-        self._update_critic(batch)
-        if self._n_updates % self.policy_delay == 0:
-            self._update_actor(batch)
-            self._update_targets()
-
     def _update_critic(self, batch: GoalBatch) -> None:
         """Descend the sum of the critics' losses."""
         targets = self._targets(batch)

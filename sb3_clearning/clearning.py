@@ -193,12 +193,6 @@ class CLearning(GoalAlgorithm):
     def _absorbing(self) -> bool:
         return self.terminal == "absorbing"
 
-    def _update(self, batch: GoalBatch) -> None:
-        self._update_classifier(batch)
-        if self._n_updates % self.policy_delay == 0:
-            self._update_actor(batch)
-            self._update_targets()
-
     def _random_part(self, batch: GoalBatch) -> slice:
         """:return: The part of the batch whose goals are random: the last kinds of ``GOAL_KINDS``, commanded ones included"""
         starts = [batch.kinds[kind].start for kind in ("random", "commanded") if kind in batch.kinds]
@@ -241,7 +235,7 @@ class CLearning(GoalAlgorithm):
         weights[part] = random_weights / n_random
         return labels, weights, w
 
-    def _update_classifier(self, batch: GoalBatch) -> None:
+    def _update_critic(self, batch: GoalBatch) -> None:
         """Descend the classifier loss, Eq. "objective4" with the appendix's mixing."""
         labels, weights, w = self._labels_and_weights(batch)
         if self._plain is not None:

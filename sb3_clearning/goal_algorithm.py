@@ -201,6 +201,17 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
 
     def _update(self, batch: GoalBatch) -> None:
         """One gradient step on a batch."""
+        self._update_critic(batch)
+        if self._n_updates % self.policy_delay == 0:
+            self._update_actor(batch)
+            self._update_targets()
+
+    def _update_critic(self, batch: GoalBatch) -> None:
+        """The critics' gradient step."""
+        raise NotImplementedError()
+
+    def _update_actor(self, batch: GoalBatch) -> None:
+        """The actor's gradient step."""
         raise NotImplementedError()
 
     def train(self, gradient_steps: int, batch_size: int = 256) -> None:

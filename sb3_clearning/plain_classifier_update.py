@@ -19,13 +19,7 @@ class PlainClassifierUpdate(PlainUpdate):
     :param model: The model
     """
 
-    stands_for = (
-        *PlainUpdate.stands_for,
-        "_update_classifier",
-        "_labels_and_weights",
-        "_importance_weights",
-        "_actor_objective",
-    )
+    stands_for = (*PlainUpdate.stands_for, "_labels_and_weights", "_importance_weights", "_actor_objective")
     model: "CLearning"
 
     @th.no_grad()

@@ -18,7 +18,7 @@ class PlainQUpdate(PlainUpdate):
     :param model: The model
     """
 
-    stands_for = (*PlainUpdate.stands_for, "_update_critic", "_targets", "_values", "_critic_loss")
+    stands_for = (*PlainUpdate.stands_for, "_targets", "_values", "_critic_loss")
     model: "GoalTD3"
 
     @th.no_grad()

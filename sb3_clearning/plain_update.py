@@ -48,6 +48,7 @@ class PlainUpdate:
     stands_for: ClassVar[tuple[str, ...]] = (
         "_update",
         "_update_actor",
+        "_update_critic",
         "_update_targets",
         "_next_actions",
         "_actors_outputs",

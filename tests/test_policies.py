@@ -222,7 +222,7 @@ def test_a_stochastic_actor_ascends_its_own_samples() -> None:
 def test_the_actors_update_leaves_the_classifiers_alone(share: bool, stochastic: bool) -> None:
     model = _filled(policy_kwargs={"share_features_extractor": share, "stochastic_actor": stochastic})
     batch = _batch(model)
-    model._update_classifier(batch)
+    model._update_critic(batch)
     gradients = [parameter.grad.clone() for parameter in model.critic.classifiers.parameters() if parameter.grad is not None]
     before = weights(model)
     model._update_actor(batch)
@@ -274,7 +274,7 @@ def test_separate_extractors_learn_from_their_own_losses() -> None:
     model = _filled(policy_kwargs=_learned(share=False))
     assert model.actor.features_extractor is not model.critic.features_extractor
     batch, before = _batch(model), weights(model)
-    model._update_classifier(batch)
+    model._update_critic(batch)
     middle = weights(model)
     assert changed(before, middle, "critic.features_extractor")
     assert not changed(before, middle, "actor.features_extractor")
@@ -289,7 +289,7 @@ def test_a_shared_extractor_learns_from_the_actors_loss_only() -> None:
     assert model.actor.features_extractor is model.critic.features_extractor
     assert model.actor_target.features_extractor is model.critic_target.features_extractor
     batch, before = _batch(model), weights(model)
-    model._update_classifier(batch)
+    model._update_critic(batch)
     middle = weights(model)
     assert changed(before, middle, "critic.classifiers")
     assert not changed(before, middle, "actor.features_extractor")
@@ -298,7 +298,7 @@ def test_a_shared_extractor_learns_from_the_actors_loss_only() -> None:
     after = weights(model)
     assert changed(middle, after, "actor.features_extractor")
     # The next update of the classifiers does not use the gradients that the actor's left
-    model._update_classifier(batch)
+    model._update_critic(batch)
     assert not changed(after, weights(model), "actor.features_extractor")
 
 
