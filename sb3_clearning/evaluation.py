@@ -47,14 +47,15 @@ def evaluate_goals(
     :param n_episodes: Number of episodes
     :param seed: The seed of the first episode; the next ones follow
     :param n_envs: Number of environments, if there is a function to make them
-    :return: The success rate at the episode's end and the means of initial, final, minimum, average distance and change
+    :return: The success rate at the episode's end and the means of initial, final, minimum, average distance and change;
+        where the environment says it at a reset, ``initial_success``, too: the share of episodes that begin at their goal
     """
     check_number("n_episodes", n_episodes, 1, whole=True)
     check_number("n_envs", n_envs, 1, whole=True)
     envs = _environments(env, min(n_envs, n_episodes))
     _check_shapes(model, envs[0])
     normalize = model.get_vec_normalize_env()
-    distances, successes = DistanceTracker(1, window=n_episodes), []
+    distances, successes, at_goal = DistanceTracker(1, window=n_episodes), [], []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
     waiting = list(range(seed, seed + n_episodes))
     observations, initial = {}, {}
@@ -63,6 +64,7 @@ def evaluate_goals(
         observation, info = envs[index].reset(seed=waiting.pop(0))
         observations[index] = observation
         initial[index] = scored_distance(observation["achieved_goal"], observation["desired_goal"], info)
+        at_goal.append(float(info.get("is_success", np.nan)))
 
     for index in range(len(envs)):
         begin(index)
@@ -89,7 +91,8 @@ def evaluate_goals(
     if callable(env):
         for made in envs:
             made.close()
-    return {"success": float(np.mean(successes)), **distances.means()}
+    begun = {} if np.isnan(at_goal).any() else {"initial_success": float(np.mean(at_goal))}
+    return {"success": float(np.mean(successes)), **begun, **distances.means()}
 
 
 def _environments(env: gym.Env | Callable[[], gym.Env], count: int) -> list[gym.Env]:

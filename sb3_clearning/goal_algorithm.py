@@ -94,9 +94,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_number("n_steps", self.n_steps, 1, whole=True)
         if self.n_steps > 1:
             raise ValueError(
-                f"`n_steps` must be 1, not {self.n_steps}: C-learning has no n-step returns. To use longer "
-                "trajectories, mix in "
-                "Monte Carlo goals with `lambda_` below 1."
+                f"`n_steps` must be 1, not {self.n_steps}: there are no n-step returns without rewards. To use longer "
+                "trajectories, CLearning mixes in Monte Carlo goals with `lambda_` below 1."
             )
         check_number("gamma", self.gamma, 0, 1, open_ends="high")
         if self.replay_buffer_class is None:
@@ -110,9 +109,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(self.replay_buffer_kwargs)
         if unknown:
             raise ValueError(
-                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` say "
-                "how goals are "
-                "relabelled. Leave them out."
+                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: leave them out. How goals are "
+                "relabelled is said by `lambda_` and `gamma` of CLearning, and by `relabel` of GoalTD3."
             )
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')

@@ -49,8 +49,9 @@ class _Layer:
         self.column_gradients = self.weight_gradient[:, :, 0].unbind() if self.is_column else ()
 
     def is_current(self) -> bool:
-        """:return: Whether the parameters are still in the memory that the views show"""
-        return (self.module.weight.data_ptr(), self.module.bias.data_ptr()) == self.pointers
+        """:return: Whether the parameters are still in the memory that the views show, and none was frozen since"""
+        weight, bias = self.module.weight, self.module.bias
+        return (weight.data_ptr(), bias.data_ptr()) == self.pointers and weight.requires_grad and bias.requires_grad
 
     def write_gradients(self, inputs: th.Tensor, gradient: th.Tensor) -> None:
         """

@@ -92,7 +92,7 @@ class PlainUpdate:
         )
 
     def is_current(self) -> bool:
-        """:return: Whether the parameters and optimizers are still those that this was made of"""
+        """:return: Whether the parameters and optimizers are still those that this was made of, and as they were"""
         optimizers = (self.actor_adam.optimizer, self.critic_adam.optimizer)
         return optimizers == (self.model.actor.optimizer, self.model.critic.optimizer) and all(
             network.is_current() for network in self._networks

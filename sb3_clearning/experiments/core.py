@@ -70,7 +70,8 @@ class EvaluateAndRecord(BaseCallback):
             measured = evaluate_goals(
                 self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs), seed=self.evaluation_seed
             )
-            row = {**self.constants, "step": self.num_timesteps, **{key: round(value, 5) for key, value in measured.items()}}
+            numbers = {key: round(value, 5) for key, value in measured.items() if key in FIELDS}
+            row = {**self.constants, "step": self.num_timesteps, **numbers}
             append_row(self.path, {**row, "seconds": round(time.time() - self.start, 1)}, FIELDS)
         return True
 

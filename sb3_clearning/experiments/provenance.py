@@ -9,7 +9,7 @@ from sb3_clearning import __version__
 
 def versions() -> str:
     """:return: The versions of the packages that decide a result"""
-    names = ("torch", "stable_baselines3", "gymnasium", "gymnasium-robotics", "mujoco", "numpy")
+    names = ("torch", "stable_baselines3", "gymnasium", "gymnasium-robotics", "metaworld", "dm_control", "mujoco", "numpy")
     found = [f"sb3_clearning={__version__}"]  # from a checkout that is not installed, too
     for name in names:
         try:

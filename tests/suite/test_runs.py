@@ -209,7 +209,7 @@ def test_other_settings_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFi
         main(options)
     finish(start(config, tmp_path / "out", "--methods", "clearning", "--redo"))
     (row,) = table(tmp_path / "out")
-    assert '"batch_size": 32' in row["arguments"]
+    assert '"batch_size": 32' in row["settings"]
     assert (tmp_path / "out" / "aside" / "Tiny" / "clearning" / "seed_0.1" / "run.json").exists()
 
 
@@ -230,7 +230,7 @@ def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path,
         main(options)
     finish(start(config, out, "--methods", "clearning", "--redo"))
     (row,) = [row for row in table(out) if row["method"] == "clearning"]
-    assert '"batch_size": 32' in row["arguments"]
+    assert '"batch_size": 32' in row["settings"]
     assert read_rows(out / "aside" / "Tiny" / "clearning" / "seed_0.1" / "rows.csv") == before
 
     shutil.rmtree(out / "runs")

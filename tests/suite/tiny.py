@@ -16,7 +16,7 @@ from sb3_clearning.experiments.suite.run import execute, write_description
 from sb3_clearning.experiments.suite.table import Output
 
 #: What a run's rows must agree in, however it was interrupted.
-MEASURED = ("task", "method", "seed", "step", "success", "initial", "final", "minimum", "average", "change", "arguments")
+MEASURED = ("task", "method", "seed", "step", "success", "initial", "final", "minimum", "average", "change", "settings")
 
 CONFIG = {
     "tasks": {

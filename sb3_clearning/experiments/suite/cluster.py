@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.local import note
 from sb3_clearning.experiments.suite.run import execute, read_description, write_description
 from sb3_clearning.experiments.suite.table import Output
 
@@ -77,13 +78,7 @@ def run_all(
                 ray.get(reference)
             except ray.exceptions.RayError as error:
                 failed.add(names[reference])
-                _note(output.folder / "runs" / names[reference], error)
+                note(output.folder / "runs" / names[reference], str(error).strip().splitlines()[-1])
         cpus = max(int(ray.cluster_resources().get("CPU", 1)), 1)
         report({names[reference] for reference in waiting[:cpus]}, failed, cpus)
     return failed
-
-
-def _note(folder: Path, error: Exception) -> None:
-    """Where the run itself could not say why it failed, its log does."""
-    with contextlib.suppress(OSError), (folder / "log.txt").open("a") as log:
-        log.write(f"{str(error).strip().splitlines()[-1]}\n")

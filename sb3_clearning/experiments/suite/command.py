@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--report", action="store_true", help="write tables and pictures of what is in suite.csv, by matrix")
     what.add_argument("--list", action="store_true", help="show the tasks, methods and matrices of the configuration")
     what.add_argument("--run", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    made.add_argument("--parent", type=int, metavar="PID", help=argparse.SUPPRESS)
     return made
 
 
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> None:
     """
     options = parser().parse_args(argv)
     if options.run:
-        run_here(options.run)
+        run_here(options.run, options.parent)
         return
     if options.jobs < 1:
         raise ConfigError(f"--jobs must be at least 1, not {options.jobs}.")
@@ -103,14 +104,16 @@ def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
     return write_report(matrix, read_rows(output.table), runs, suite.with_reward(), output.folder)
 
 
-def run_here(folder: Path) -> None:
+def run_here(folder: Path, parent: int | None) -> None:
     """
     :param folder: The folder of the run that this process is for
+    :param parent: The process that started this one; with it this one ends
     """
     run = read_description(folder)
     if run is None:
         raise ConfigError(f"{folder} has no run.json.")
-    end_with_parent()
+    if parent is not None:
+        end_with_parent(parent)
     try:
         execute(run, folder)
     except RunIsTaken as error:
@@ -124,13 +127,18 @@ def prepare(runs: list[Run], output: Output, redo: bool) -> None:
     :param redo: Whether runs with other settings are put aside
     """
     changed = [run for run in runs if output.state(run).other_settings]
-    if changed and not redo:
+    if not changed:
+        return
+    if not redo:
         names = ", ".join(run.name for run in changed[:3]) + (", …" if len(changed) > 3 else "")
         raise ConfigError(
             f"{len(changed)} runs in {output.folder} were made with other settings ({names}). Do them again with --redo (the "
             "old ones are put aside), or take another --output."
         )
-    output.put_aside(changed)
+    try:
+        output.put_aside(changed)
+    except RunIsTaken as error:
+        raise ConfigError(f"{error} Wait for its end, or take another --output.") from error
 
 
 def finish(runs: list[Run], failed: set[str], output: Output) -> None:

@@ -64,12 +64,12 @@ class Run:
         named = ("algorithm", "arguments", "env", "env_kwargs", "evaluate_every", "episodes", "evaluation_seed")
         return json.loads(json.dumps({name: getattr(self, name) for name in named}))
 
-    def has_arguments_of(self, row: Mapping[str, str]) -> bool:
+    def has_settings_of(self, row: Mapping[str, str]) -> bool:
         """
         :param row: A row of the table
-        :return: Whether it was made with this run's arguments
+        :return: Whether it was made with this run's settings
         """
-        return json.loads(row["arguments"]) == self.settings()["arguments"]
+        return json.loads(row["settings"]) == self.settings()
 
     def evaluations(self) -> list[int]:
         """:return: The steps at which the run is evaluated"""
@@ -79,6 +79,12 @@ class Run:
 TASK_KEYS = {"steps", "evaluate_every", "episodes", "speed", "env", "env_kwargs", "arguments"}
 METHOD_KEYS = {"algorithm", "arguments", "tasks", "reward"}
 BLOCK_KEYS = {"tasks", "methods", "seeds", "steps", "evaluation_seed"}
+#: Of an entry's values those that are no text or number: what they must be, and how that is said.
+SHAPES: dict[str, dict[str, tuple[type, str]]] = {
+    "tasks": {"env_kwargs": (dict, "a mapping"), "arguments": (dict, "a mapping"), "env": (str, "text")},
+    "methods": {"arguments": (dict, "a mapping"), "tasks": (dict, "a mapping of tasks"), "algorithm": (str, "module:class")},
+    "matrices": {"tasks": (list, "a list"), "methods": (list, "a list")},
+}
 
 
 @dataclasses.dataclass
@@ -125,12 +131,12 @@ class Suite:
             getattr(self, name).update(part)
         for kind, known in (("tasks", TASK_KEYS), ("methods", METHOD_KEYS)):
             for name, entry in (content.get(kind) or {}).items():
-                _check_keys(entry, known, f"{name} of {kind} in {path}")
+                _check_entry(entry, known, SHAPES[kind], f"{name} of {kind} in {path}")
         for name, blocks in (content.get("matrices") or {}).items():
             if not isinstance(blocks, list):
                 raise ConfigError(f"The matrix {name} in {path} must be a list of blocks with `methods` and `seeds`.")
             for block in blocks:
-                _check_keys(block, BLOCK_KEYS, f"{name} of matrices in {path}")
+                _check_entry(block, BLOCK_KEYS, SHAPES["matrices"], f"{name} of matrices in {path}")
 
     def runs(
         self,
@@ -184,7 +190,7 @@ class Suite:
         :return: The run
         """
         of_task, of_method = self.tasks[task], self.methods[method]
-        steps = int(steps or of_task.get("steps", 30_000))
+        own_steps = _number(of_task.get("steps", 30_000), "steps", task)
         arguments = {
             **self.arguments,
             **(of_task.get("arguments") or {}),
@@ -195,18 +201,17 @@ class Suite:
             task=task,
             method=method,
             seed=seed,
-            steps=steps,
+            steps=own_steps if steps is None else _number(steps, "steps", task),
             algorithm=of_method.get("algorithm", ""),
             arguments=arguments,
             env=of_task.get("env", task),
             env_kwargs=of_task.get("env_kwargs") or {},
-            evaluate_every=int(of_task.get("evaluate_every", max(steps // 6, 1))),
-            episodes=int(of_task.get("episodes", 50)),
-            speed=float(of_task.get("speed", 100)),
+            # By the task's own steps: a run to which more are added stays the same run.
+            evaluate_every=_number(of_task.get("evaluate_every", max(own_steps // 6, 1)), "evaluate_every", task),
+            episodes=_number(of_task.get("episodes", 50), "episodes", task),
+            speed=_number(of_task.get("speed", 100), "speed", task, whole=False),
             evaluation_seed=EVALUATION_SEED if evaluation_seed is None else evaluation_seed,
         )
-        if run.steps < 1 or run.evaluate_every < 1 or run.episodes < 1 or run.speed <= 0:
-            raise ConfigError(f"The task {task} must have steps, evaluate_every, episodes and speed above 0.")
         if not isinstance(run.evaluation_seed, int) or run.evaluation_seed < EVALUATION_SEED:
             raise ConfigError(f"evaluation_seed must be a number from {EVALUATION_SEED} on: training takes the smaller ones.")
         if len(run.evaluations()) >= SEEDS_PER_RUN:
@@ -257,12 +262,27 @@ def check_arguments(run: Run) -> None:
         )
 
 
-def _check_keys(entry: Any, known: set[str], where: str) -> None:
+def _check_entry(entry: Any, known: set[str], shapes: dict[str, tuple[type, str]], where: str) -> None:
     if not isinstance(entry, dict):
         raise ConfigError(f"{where} must be a mapping with some of {', '.join(sorted(known))}.")
     unknown = set(entry) - known
     if unknown:
         raise ConfigError(f"{where} has an unknown key {sorted(map(str, unknown))[0]!r}. Known: {', '.join(sorted(known))}.")
+    for key, (kind, said) in shapes.items():
+        value = entry.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise ConfigError(f"`{key}` of {where} must be {said}, not {value!r}.")
+
+
+def _number(value: Any, name: str, task: str, whole: bool = True) -> Any:
+    """:return: The value of a task, which must be a number above 0"""
+    allowed = int if whole else (int, float)
+    if not isinstance(value, allowed) or isinstance(value, bool) or value <= 0:
+        hint = " (YAML reads 1e4 as text)" if isinstance(value, str) else ""
+        raise ConfigError(
+            f"`{name}` of the task {task} must be a {'whole ' if whole else ''}number above 0, not {value!r}{hint}."
+        )
+    return value
 
 
 def _known(names: Iterable[str], known: Mapping[str, Any], kind: str) -> list[str]:

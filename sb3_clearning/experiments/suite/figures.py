@@ -77,7 +77,8 @@ def plot_estimates(groups: dict[str, dict[str, Estimate]], path: Path) -> None:
     figure = _figure(figsize=(4.6 * len(groups), 0.4 * most + 1.2))
     for panel, (title, estimates) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups.items(), strict=True):
         for place, (_name, one) in enumerate(reversed(estimates.items())):
-            panel.plot([one.low, one.high], [place, place], color="C0", alpha=0.35, linewidth=8, solid_capstyle="butt")
+            if one.n > 1:
+                panel.plot([one.low, one.high], [place, place], color="C0", alpha=0.35, linewidth=8, solid_capstyle="butt")
             panel.plot(one.value, place, "|", color="black", markersize=14)
         panel.set_yticks(range(len(estimates)), list(reversed(estimates)))
         panel.set_ylim(-0.7, len(estimates) - 0.3)
@@ -119,8 +120,9 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
             list(found), [one.low for one in found.values()], [one.high for one in found.values()], color="C0", alpha=0.2
         )
         # The places are evenly apart, whatever the ratios: the interesting ones crowd below 1.
-        mark = float(np.interp(predicted, list(ratios), places))
-        panel.axvline(mark, color="black", linestyle=":", label=f"(1 + γ) / 2 = {predicted:.4g}")
+        if min(ratios) <= predicted <= max(ratios):
+            mark = float(np.interp(predicted, list(ratios), places))
+            panel.axvline(mark, color="black", linestyle=":", label=f"(1 + γ) / 2 = {predicted:.4g}")
         if reference is not None and len(values := scores.final(task, reference, measure)):
             one = curve_estimates({0: values})[0]
             panel.axhline(one.value, color="C1", linestyle="--", label=reference)

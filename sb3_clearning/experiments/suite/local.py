@@ -1,6 +1,8 @@
 """The runs of a matrix on this machine: each a process of its own with one thread."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +26,7 @@ def start(run: Run, output: Output) -> subprocess.Popen[bytes]:
     """
     folder = output.run_folder(run)
     write_description(run, folder)
-    command = [sys.executable, "-m", "sb3_clearning.experiments", "suite", "--run", str(folder)]
+    command = [sys.executable, "-m", "sb3_clearning.experiments", "suite", "--run", str(folder), "--parent", str(os.getpid())]
     with (folder / "log.txt").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **ONE_THREAD})
 
@@ -51,6 +53,9 @@ def run_all(runs: list[Run], output: Output, jobs: int, report: Callable[[set[st
                     del going[name]
                     if process.returncode != 0:
                         failed.add(name)
+                    if process.returncode < 0:
+                        # As the system does where memory runs out. The run itself could not say it.
+                        note(output.folder / "runs" / name, f"It was ended by {signal.Signals(-process.returncode).name}.")
             report(set(going), failed)
     finally:
         for process in going.values():
@@ -58,6 +63,15 @@ def run_all(runs: list[Run], output: Output, jobs: int, report: Callable[[set[st
         for process in going.values():
             process.wait()
     return failed
+
+
+def note(folder: Path, text: str) -> None:
+    """
+    :param folder: A run's folder
+    :param text: Why it failed, for its log
+    """
+    with contextlib.suppress(OSError), (folder / "log.txt").open("a") as log:
+        log.write(f"{text}\n")
 
 
 def last_line(folder: Path) -> str:

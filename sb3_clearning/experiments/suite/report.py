@@ -31,7 +31,7 @@ def text_of(estimate: Estimate, digits: int) -> str:
     return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
-def cell(scores: Scores, task: str, method: str, measure: Measure, digits: int) -> str:
+def cell(scores: Scores, task: str, method: str, measure: Measure) -> str:
     """:return: What the table says of a task and method: the estimate at the runs' end, or how much is missing"""
     wanted = len(scores.seeds(task, method))
     if wanted == 0:
@@ -40,7 +40,7 @@ def cell(scores: Scores, task: str, method: str, measure: Measure, digits: int) 
     furthest, steps = scores.furthest(task, method), scores.steps[task, method]
     if not len(values):
         return f"unfinished ({furthest:,} of {steps:,})" if furthest else "missing"
-    text = text_of(curve_estimates({0: values})[0], digits)
+    text = text_of(curve_estimates({0: values})[0], measure.digits)
     return text if len(values) == wanted else f"{text}, {len(values)} of {wanted} seeds"
 
 
@@ -49,16 +49,22 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]
     return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
 
 
-def results_table(scores: Scores, measure: Measure, digits: int) -> list[str]:
+def results_table(scores: Scores, measure: Measure) -> list[str]:
     """:return: The lines of the table of tasks and methods"""
-    grid = {(t, m): cell(scores, t, m, measure, digits) for t in scores.tasks for m in scores.methods}
+    grid = {(t, m): cell(scores, t, m, measure) for t in scores.tasks for m in scores.methods}
     if len(scores.methods) <= WIDEST:
         return markdown(
-            ["task", "steps", *scores.methods],
-            [[t, steps_of(scores, t), *(grid[t, m] for m in scores.methods)] for t in scores.tasks],
+            ["task", "steps", "at the start", *scores.methods],
+            [[t, steps_of(scores, t), start_of(scores, t, measure), *(grid[t, m] for m in scores.methods)] for t in scores.tasks],
         )
     header = ["method", *(f"{task} ({steps_of(scores, task)})" for task in scores.tasks)]
     return markdown(header, [[m, *(grid[t, m] for t in scores.tasks)] for m in scores.methods])
+
+
+def start_of(scores: Scores, task: str, measure: Measure) -> str:
+    """:return: What the evaluation episodes of a task begin with, which an agent that does nothing may keep"""
+    start = scores.at_the_start(task, measure)
+    return "–" if start is None else f"{start:.{measure.digits}f}"
 
 
 def steps_of(scores: Scores, task: str) -> str:
@@ -71,35 +77,38 @@ def compare(ours: Estimate, theirs: Estimate, better: int) -> str:
     :param ours: Our estimate
     :param theirs: The other one
     :param better: 1 if more is better, -1 if less is
-    :return: "ahead", "behind", or "level" if the intervals overlap
+    :return: "ahead", "behind", or "level" if the intervals overlap. A single seed has none, so that nothing is decided
     """
+    if min(ours.n, theirs.n) == 1:
+        if ours.value == theirs.value:
+            return "level (1 seed)"
+        return f"undecided ({'better' if (ours.value - theirs.value) * better > 0 else 'worse'}, 1 seed)"
     if max(ours.low, theirs.low) <= min(ours.high, theirs.high):
         return "level"
     return "ahead" if (ours.value - theirs.value) * better > 0 else "behind"
 
 
-def verdicts(scores: Scores, rivals: Sequence[str], measure: Measure, digits: int) -> list[str]:
+def verdicts(scores: Scores, rivals: Sequence[str], measure: Measure) -> list[str]:
     """
     :param scores: The rows
     :param rivals: The methods that read no reward, without ours
     :param measure: What to look at
-    :param digits: How many digits to show
     :return: The lines of a table: on each task the best rival, and whether ours is ahead of it, level with it or behind
     """
     lines = []
     for task in scores.tasks:
         ours = scores.final(task, OURS, measure)
-        found = {method: scores.final(task, method, measure) for method in rivals}
+        found = {method: scores.final(task, method, measure) for method in rivals if scores.seeds(task, method)}
         estimates = {method: curve_estimates({0: values})[0] for method, values in found.items() if len(values)}
+        missing = ", ".join(method for method, values in found.items() if not len(values)) or "–"
+        own = cell(scores, task, OURS, measure)
         if not len(ours) or not estimates:
-            lines.append([task, cell(scores, task, OURS, measure, digits), "–" if estimates else "missing", "–"])
+            lines.append([task, own, "–", "–", missing])
             continue
         best = max(estimates, key=lambda method: measure.better * estimates[method].value)
-        own = curve_estimates({0: ours})[0]
-        few = " (a single seed has no interval)" if min(own.n, estimates[best].n) == 1 else ""
-        verdict = compare(own, estimates[best], measure.better)
-        lines.append([task, text_of(own, digits), f"{best}: {text_of(estimates[best], digits)}", verdict + few])
-    return markdown(["task", OURS, "best reward-free baseline", f"{OURS} is"], lines)
+        verdict = compare(curve_estimates({0: ours})[0], estimates[best], measure.better)
+        lines.append([task, own, f"{best}: {cell(scores, task, best, measure)}", verdict, missing])
+    return markdown(["task", OURS, "best reward-free baseline", f"{OURS} is", "baselines without a finished run"], lines)
 
 
 def ratio_sweep(scores: Scores, task: str) -> dict[float, str]:
@@ -118,18 +127,19 @@ def ratio_sweep(scores: Scores, task: str) -> dict[float, str]:
     return dict(sorted(found.items()))
 
 
-def aggregates(scores: Scores, tasks: Sequence[str], path: Path) -> list[str]:
+def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], path: Path) -> list[str]:
     """
     :param scores: The rows
     :param tasks: The tasks on which all methods have finished runs
+    :param methods: The methods
     :param path: The picture to write
     :return: The lines of the section on all tasks together
     """
     means = {
-        measure.name: {name: interquartile_mean(scores.matrix(tasks, name, measure)) for name in scores.methods}
+        measure.name: {name: interquartile_mean(scores.matrix(tasks, name, measure)) for name in methods}
         for measure in (SUCCESS, REMAINING)
     }
-    rivals = [method for method in scores.methods if method != OURS]
+    rivals = [method for method in methods if method != OURS]
     improvement = {
         measure.name: {
             name: probability_of_improvement(
@@ -138,25 +148,28 @@ def aggregates(scores: Scores, tasks: Sequence[str], path: Path) -> list[str]:
             for name in rivals
         }
         for measure in (SUCCESS, REMAINING)
-        if OURS in scores.methods and rivals
+        if OURS in methods and rivals
     }
     groups = {f"IQM of the {name}": found for name, found in means.items()}
     groups |= {f"P({OURS} better), {name}": found for name, found in improvement.items()}
     plot_estimates(groups, path)
+    n_seeds = {method: len(scores.matrix(tasks, method, SUCCESS)) for method in methods}
     lines = [
         [
             method,
+            str(n_seeds[method]),
             *(text_of(found[method], 3) for found in means.values()),
             *(text_of(found[method], 2) if method in found else "–" for found in improvement.values()),
         ]
-        for method in scores.methods
+        for method in methods
     ]
     return [
         f"Interquartile means over {len(tasks)} tasks ({', '.join(tasks)}), on which every method has a finished run, and the "
         f"probability that a run of {OURS} is better than one of the other method on a random task; 95% stratified bootstrap "
-        "intervals. The remaining distance is the final one divided by the initial one.",
+        "intervals. Of each method as many seeds count as it has on every one of the tasks. The remaining distance is the final "
+        "one divided by the initial one.",
         "",
-        *markdown(["method", *groups], lines),
+        *markdown(["method", "seeds", *groups], lines),
         "",
         f"![Aggregates]({path.name})",
         "",
@@ -181,23 +194,26 @@ def write_report(
         f"# Suite: {name}",
         "",
         f"{n_done} of {len(runs)} runs are done. Means over seeds at the end of the runs, with 95% stratified bootstrap "
-        "intervals (rliable). Deterministic policies; evaluation episodes have seeds apart from training's.",
+        "intervals (rliable), which for up to three seeds are just the smallest and the largest value. Deterministic policies; "
+        "evaluation episodes have seeds apart from training's. At the start: what these episodes begin with, and an agent "
+        "that does nothing may keep.",
         "",
     ]
-    for measure, digits in ((SUCCESS, 2), (FINAL, 4)):
+    for measure in (SUCCESS, FINAL):
         path = folder / f"{name}_{measure.column}.png"
         plot_curves(scores, measure, path)
-        lines += [f"## {measure.name.capitalize()}", "", *results_table(scores, measure, digits), ""]
+        lines += [f"## {measure.name.capitalize()}", "", *results_table(scores, measure), ""]
         lines += [f"![Learning curves]({path.name})", ""]
     with_reward = set(with_reward)
     rivals = [method for method in scores.methods if method != OURS and method not in with_reward]
     if OURS in scores.methods and rivals and len(scores.methods) <= WIDEST:
         lines += ["## Against the best reward-free baseline", ""]
-        lines += ["By success rate:", "", *verdicts(scores, rivals, SUCCESS, 2), ""]
-        lines += ["By final distance:", "", *verdicts(scores, rivals, FINAL, 4), ""]
-    tasks = scores.complete_tasks(scores.methods)
-    if len(tasks) > 1:
-        lines += ["## All tasks together", "", *aggregates(scores, tasks, folder / f"{name}_aggregate.png")]
+        lines += ["By success rate:", "", *verdicts(scores, rivals, SUCCESS), ""]
+        lines += ["By final distance:", "", *verdicts(scores, rivals, FINAL), ""]
+    methods = [method for method in scores.methods if all(scores.seeds(task, method) for task in scores.tasks)]
+    tasks = scores.complete_tasks(methods)
+    if len(tasks) > 1 and methods:
+        lines += ["## All tasks together", "", *aggregates(scores, tasks, methods, folder / f"{name}_aggregate.png")]
     for task in scores.tasks:
         ratios = ratio_sweep(scores, task)
         if len(ratios) > 2:

@@ -27,9 +27,9 @@ from sb3_clearning.random_states import set_random_states, take_random_states
 
 #: The columns of the table.
 FIELDS = [
-    *("task", "method", "seed", "step", "success"),
+    *("task", "method", "seed", "step", "success", "initial_success"),
     *EpisodeDistances._fields,
-    *("seconds", "steps_per_second", "arguments", "versions", "commit"),
+    *("seconds", "steps_per_second", "settings", "versions", "commit"),
 ]
 #: How long to wait for a process that has the run and is about to end.
 LOCK_SECONDS = 15.0
@@ -173,7 +173,7 @@ class Evaluations(BaseCallback):
                     "seconds": round(before + time.perf_counter() - self._since, 1),
                     # Unknown if the process that trained was killed between the checkpoint and the row.
                     "steps_per_second": round(steps / training, 1) if steps else "",
-                    "arguments": json.dumps(self.run.arguments, sort_keys=True),
+                    "settings": json.dumps(self.run.settings(), sort_keys=True),
                     "versions": versions(),
                     "commit": commit(),
                 }
@@ -239,9 +239,12 @@ def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorith
         env.close()
 
 
-def end_with_parent() -> None:
-    """End this process when the one that started it is gone, killed or not, so that no run goes on unseen."""
-    parent = os.getppid()
+def end_with_parent(parent: int) -> None:
+    """
+    End this process when the one that started it is gone, killed or not, so that no run goes on unseen.
+
+    :param parent: The id of the process that started this one, which may be gone already
+    """
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,6 +1,5 @@
 """The rows of the table as numbers: what each run of a matrix has reached."""
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,12 +15,16 @@ class Measure(NamedTuple):
     :param name: Its name in the report
     :param better: 1 if more is better, -1 if less is
     :param column: The column
+    :param start: The column of what the episodes begin with
+    :param digits: How many digits to show
     :param relative: Whether it is divided by the initial distance
     """
 
     name: str
     better: int
     column: str
+    start: str
+    digits: int
     relative: bool = False
 
     def of(self, row: dict[str, str]) -> float:
@@ -33,10 +36,10 @@ class Measure(NamedTuple):
         return value / float(row["initial"]) if self.relative else value
 
 
-SUCCESS = Measure("success rate", 1, "success")
-FINAL = Measure("final distance", -1, "final")
+SUCCESS = Measure("success rate", 1, "success", "initial_success", 2)
+FINAL = Measure("final distance", -1, "final", "initial", 4)
 #: Distances have a unit of their own on every task: only shares of the initial one can be put together.
-REMAINING = Measure("remaining distance", -1, "final", relative=True)
+REMAINING = Measure("remaining distance", -1, "final", "initial", 3, relative=True)
 
 
 class Scores:
@@ -59,7 +62,7 @@ class Scores:
             key = (row["task"], row["method"], int(row["seed"]))
             if key in self._rows:
                 self._rows[key][int(row["step"])] = row
-                if not by_key[key].has_arguments_of(row):
+                if not by_key[key].has_settings_of(row):
                     others.add(by_key[key].name)
         if others:
             names = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
@@ -101,11 +104,13 @@ class Scores:
         return max((step for seed in self.seeds(task, method) for step in self._rows[task, method, seed]), default=0)
 
     def arguments(self, task: str, method: str) -> dict[str, Any]:
-        """:return: The algorithm's arguments by the table; none if there is no row"""
-        for seed in self.seeds(task, method):
-            for row in self._rows[task, method, seed].values():
-                return json.loads(row["arguments"])
-        return {}
+        """:return: The algorithm's arguments on a task; none if the matrix does not have it there"""
+        return next((run.arguments for run in self.runs if (run.task, run.method) == (task, method)), {})
+
+    def at_the_start(self, task: str, measure: Measure) -> float | None:
+        """:return: What a task's evaluation episodes begin with, None if the table does not say it"""
+        rows = (row for key, steps in self._rows.items() if key[0] == task for row in steps.values())
+        return next((float(row[measure.start]) for row in rows if row[measure.start]), None)
 
     def provenance(self) -> list[str]:
         """:return: The commits and versions of the rows, each once"""
@@ -125,7 +130,7 @@ class Scores:
         :param tasks: Tasks
         :param method: A method
         :param measure: What to look at
-        :return: The values at the runs' end, ``(n_seeds, n_tasks)``, with as many seeds as every task has
+        :return: The values at the runs' end, ``(n_seeds, n_tasks)``, with as many seeds as every task has: the first ones
         """
         values = [self.final(task, method, measure) for task in tasks]
         n_seeds = min(len(value) for value in values)

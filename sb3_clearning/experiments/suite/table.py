@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.config import Run
-from sb3_clearning.experiments.suite.run import FIELDS, read_description
+from sb3_clearning.experiments.suite.run import FIELDS, read_description, taken
 
 
 class State(NamedTuple):
@@ -27,7 +27,8 @@ class State(NamedTuple):
 class Output:
     """
     The folder of all runs. A run that is in the table and has no folder, as in a fresh checkout, counts if it is finished:
-    its rows stay. If it is not, there is no checkpoint to go on from, and it begins anew.
+    its rows stay. If it is not, there is no checkpoint to go on from, and it begins anew; its rows stay until the new ones
+    have come as far.
 
     :param folder: The folder; ``runs/`` in it has the runs, ``suite.csv`` their rows
     """
@@ -53,13 +54,16 @@ class Output:
         """
         folder = self.run_folder(run)
         rows = checkpoint.rows_of(folder)
-        if rows:
+        # A run that has no row yet may have a checkpoint, which it would go on from.
+        if rows or (folder / checkpoint.CHECKPOINTS).exists():
             described = read_description(folder)
-            return State(rows, int(rows[-1]["step"]), described is not None and described.settings() != run.settings())
+            other = described is not None and described.settings() != run.settings()
+            return State(rows, int(rows[-1]["step"]) if rows else 0, other)
         rows = self._in_table.get(run.name, [])
+        other = any(not run.has_settings_of(row) for row in rows)
         if not rows or int(rows[-1]["step"]) < run.steps:
-            return State([], 0, False)
-        return State(rows, int(rows[-1]["step"]), not run.has_arguments_of(rows[-1]))
+            return State([], 0, other)
+        return State(rows, int(rows[-1]["step"]), other)
 
     def put_aside(self, runs: Iterable[Run]) -> None:
         """
@@ -71,11 +75,13 @@ class Output:
             while (aside := self.folder / "aside" / f"{run.name}.{number}").exists():
                 number += 1
             aside.parent.mkdir(parents=True, exist_ok=True)
-            if checkpoint.rows_of(folder):
-                folder.rename(aside)
-            else:
-                write_rows(aside / checkpoint.ROWS, self._in_table[run.name], FIELDS)
-            self._in_table.pop(run.name, None)
+            if folder.exists():
+                with taken(folder, 0):
+                    folder.rename(aside)
+            rows = self._in_table.pop(run.name, [])
+            if rows and not checkpoint.rows_of(aside):
+                write_rows(aside / checkpoint.ROWS, rows, FIELDS)
+        self.merge()
 
     def merge(self) -> list[dict[str, str]]:
         """
@@ -85,8 +91,9 @@ class Output:
         """
         found = dict(self._in_table)
         for folder in self.folder.glob("runs/*/*/seed_*"):
-            if rows := checkpoint.rows_of(folder):
-                found["/".join(folder.parts[-3:])] = rows
+            rows, name = checkpoint.rows_of(folder), "/".join(folder.parts[-3:])
+            if rows and (name not in found or int(rows[-1]["step"]) >= int(found[name][-1]["step"])):
+                found[name] = rows
         merged = [row for rows in found.values() for row in rows]
         merged.sort(key=lambda row: (row["task"], row["method"], int(row["seed"]), int(row["step"])))
         write_rows(self.table, merged, FIELDS)
