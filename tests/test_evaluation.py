@@ -66,6 +66,24 @@ def test_a_single_environment_gives_the_same_and_stays_open() -> None:
     env.reset()
 
 
+class SaysSuccessAtReset(gym.Wrapper[Observation, np.ndarray, Observation, np.ndarray]):
+    """As the paper's tasks do."""
+
+    def reset(self, **kwargs: Any) -> tuple[Observation, dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        return observation, {**info, "is_success": bool(observation["desired_goal"][0] > 0)}
+
+
+def test_the_share_of_episodes_that_begin_at_their_goal() -> None:
+    model, env = small_model(PointEnv()), PointEnv()
+    goals = [env.reset(seed=EVALUATION_SEED + episode)[0]["desired_goal"][0] for episode in range(7)]
+    expected = np.mean([goal > 0 for goal in goals])
+    assert 0 < expected < 1
+    found = evaluate_goals(model, lambda: SaysSuccessAtReset(PointEnv()), n_episodes=7, n_envs=3)
+    assert found["initial_success"] == pytest.approx(expected)
+    assert "initial_success" not in evaluate_goals(model, PointEnv, n_episodes=3)  # PointEnv does not say it
+
+
 def test_observations_are_normalized_as_in_training() -> None:
     env = VecNormalize(DummyVecEnv([PointEnv]))
     model = small_model(env, learning_starts=10).learn(60)

@@ -137,6 +137,17 @@ def test_a_subclass_with_an_update_of_its_own_takes_the_general_path(algorithm: 
     assert algorithm("MultiInputPolicy", PointEnv())._plain is None
 
 
+def test_parameters_that_were_frozen_since_stay_as_they_are() -> None:
+    model = filled_model()
+    train(model, 3, plain=True)
+    frozen = next(model.actor.parameters())
+    frozen.requires_grad_(False)
+    before, others = frozen.clone(), parameters(model)
+    model.train(gradient_steps=3, batch_size=64)
+    assert (frozen == before).all()
+    assert (parameters(model) - others).abs().max() > 0
+
+
 def test_loaded_optimizers_go_on(tmp_path: Any) -> None:
     model = filled_model()
     train(model, 10, plain=True)

@@ -93,6 +93,15 @@ def test_more_steps_are_the_same_run(suite: Suite) -> None:
     assert short.evaluations() == long.evaluations()[:6]
 
 
+def test_more_steps_are_the_same_run_where_the_evaluations_are_not_said(tmp_path: Path) -> None:
+    path = tmp_path / "own.yml"
+    path.write_text("tasks: {T: {env: SawyerPush-v0, steps: 600}}")
+    suite = Suite.load([path])
+    short, long = suite.run("T", "clearning", 0), suite.run("T", "clearning", 0, 1200)
+    assert short.settings() == long.settings()
+    assert short.evaluations() == [100, 200, 300, 400, 500, 600] == long.evaluations()[:6]
+
+
 def test_trials_are_apart_from_results(suite: Suite) -> None:
     """What settings are chosen by shares neither training nor evaluation episodes with what is reported."""
     trials = Suite.load([ROOT / "results" / "suite" / "trials.yml"]).runs(["trials"])
@@ -126,7 +135,16 @@ def test_trials_are_apart_from_results(suite: Suite) -> None:
             "methods: {x: {algorithm: 'sb3_clearning:CLearning', arguments: {lambda: 1}}}\nmatrices: {m: [{methods: [x]}]}",
             "no argument 'lambda'. It has: .*lambda_",
         ),
-        ("tasks: {T: {steps: 0.5}}\nmatrices: {m: [{tasks: [T]}]}", "above 0"),
+        ("tasks: {T: {steps: 0.5}}\nmatrices: {m: [{tasks: [T]}]}", "`steps` of the task T must be a whole number above 0"),
+        ("tasks: {T: {steps: 1e4}}\nmatrices: {m: [{tasks: [T]}]}", r"not '1e4' \(YAML reads 1e4 as text\)"),
+        ("tasks: {T: {episodes: true}}\nmatrices: {m: [{tasks: [T]}]}", "`episodes` of the task T must be a whole number"),
+        ("tasks: {T: {speed: 0}}\nmatrices: {m: [{tasks: [T]}]}", "`speed` of the task T must be a number above 0, not 0"),
+        ("tasks: {T: {}}\nmatrices: {m: [{tasks: [T], steps: -5}]}", "`steps` of the task T must be .*, not -5"),
+        ("tasks: {T: {arguments: [gamma]}}", "`arguments` of T of tasks in .* must be a mapping, not"),
+        ("tasks: {T: {env: 3}}", "`env` of T of tasks in .* must be text, not 3"),
+        ("methods: {x: {tasks: [T]}}", "`tasks` of x of methods in .* must be a mapping of tasks, not"),
+        ("methods: {x: {algorithm: 1}}", "`algorithm` of x of methods in .* must be module:class, not 1"),
+        ("matrices: {m: [{methods: clearning}]}", "`methods` of m of matrices in .* must be a list, not 'clearning'"),
         ("tasks: {T: {steps: 5000, evaluate_every: 1}}\nmatrices: {m: [{tasks: [T]}]}", "raise its `evaluate_every`"),
     ],
 )

@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 
 from sb3_clearning.experiments.suite.config import ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.figures import plot_ratio
 from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates, interquartile_mean, probability_of_improvement
-from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, verdicts, write_report
+from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, results_table, verdicts, write_report
 from sb3_clearning.experiments.suite.scores import FINAL, REMAINING, SUCCESS, Scores
 
 pytest.importorskip("rliable")
 
 
 def row(run: Run, step: int, success: float) -> dict[str, str]:
-    values = {"task": run.task, "method": run.method, "seed": run.seed, "step": step, "success": success, "initial": 2.0}
+    values = {"task": run.task, "method": run.method, "seed": run.seed, "step": step, "success": success}
     values |= {
+        "initial_success": 0.125,
+        "initial": 2.0,
         "final": 2 - success,
         "minimum": 0,
         "average": 1,
@@ -25,7 +28,7 @@ def row(run: Run, step: int, success: float) -> dict[str, str]:
         "seconds": step / 50,
         "steps_per_second": 50,
     }
-    values |= {"arguments": json.dumps(run.arguments), "versions": "torch=1", "commit": "abc"}
+    values |= {"settings": json.dumps(run.settings()), "versions": "torch=1", "commit": "abc"}
     return {name: str(value) for name, value in values.items()}
 
 
@@ -75,11 +78,27 @@ def test_missing_runs_are_shown_as_missing(suite: Suite) -> None:
     rows += [row(run, 5000, 0.1) for run in reach if run.method == "next_state"]
     rows += [row(run, run.steps, 0.75) for run in reach if run.method == "her_final"]
     scores = Scores(rows, runs)
-    assert cell(scores, "SawyerReach-v0", "clearning", SUCCESS, 2) == "0.25 [0.25, 0.25], 2 of 3 seeds"
-    assert cell(scores, "SawyerReach-v0", "next_state", SUCCESS, 2) == "unfinished (5,000 of 30,000)"
-    assert cell(scores, "SawyerReach-v0", "her_final", FINAL, 3) == "1.250 (1 seed)"
-    assert cell(scores, "SawyerReach-v0", "no_relabelling", SUCCESS, 2) == "missing"
+    assert cell(scores, "SawyerReach-v0", "clearning", SUCCESS) == "0.25 [0.25, 0.25], 2 of 3 seeds"
+    assert cell(scores, "SawyerReach-v0", "next_state", SUCCESS) == "unfinished (5,000 of 30,000)"
+    assert cell(scores, "SawyerReach-v0", "her_final", FINAL) == "1.2500 (1 seed)"
+    assert cell(scores, "SawyerReach-v0", "no_relabelling", SUCCESS) == "missing"
     assert scores.complete_tasks(scores.methods) == []
+    reach_line, maze_line = verdicts(scores, ["next_state", "no_relabelling", "her_final"], SUCCESS)[2:]
+    assert reach_line.endswith(
+        "| 0.25 [0.25, 0.25], 2 of 3 seeds | her_final: 0.75 (1 seed) | undecided (worse, 1 seed) | "
+        "next_state, no_relabelling |"
+    )
+    assert maze_line.endswith("| missing | – | – | next_state, no_relabelling, her_final |")
+
+
+def test_what_the_episodes_begin_with_is_shown(suite: Suite) -> None:
+    runs = suite.runs(["paper"], tasks=["SawyerReach-v0", "PointUMaze-v0"])
+    scores = Scores([row(run, run.steps, 0.5) for run in runs if run.task == "SawyerReach-v0"], runs)
+    for measure, start in ((SUCCESS, "0.12"), (FINAL, "2.0000")):
+        header, _, reach, maze = results_table(scores, measure)
+        assert header.startswith("| task | steps | at the start | clearning |")
+        assert reach.startswith(f"| SawyerReach-v0 | 30,000 | {start} |")
+        assert maze.startswith("| PointUMaze-v0 | 30,000 | – | missing |")
 
 
 def test_ahead_level_and_behind() -> None:
@@ -89,6 +108,13 @@ def test_ahead_level_and_behind() -> None:
     assert compare(both, low, SUCCESS.better) == compare(both, high, FINAL.better) == "level"
 
 
+def test_a_single_seed_decides_nothing() -> None:
+    one, three = Estimate(0.8, 0.8, 0.8, 1), Estimate(0.2, 0.1, 0.3, 3)
+    assert compare(one, three, SUCCESS.better) == compare(three, one, FINAL.better) == "undecided (better, 1 seed)"
+    assert compare(one, three, FINAL.better) == compare(three, one, SUCCESS.better) == "undecided (worse, 1 seed)"
+    assert compare(one, one, SUCCESS.better) == "level (1 seed)"
+
+
 def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
     runs = suite.runs(["paper"], tasks=["SawyerReach-v0"])
     success = {"clearning": 0.9, "next_state": 0.3, "her_final": 0.5, "sb3_td3_her": 1.0}
@@ -96,16 +122,17 @@ def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
     rivals = [method for method in scores.methods if method not in ("clearning", *suite.with_reward())]
     assert suite.with_reward() == ["sb3_td3_her"]
     for measure in (SUCCESS, FINAL):
-        *_, line = verdicts(scores, rivals, measure, 2)
+        *_, line = verdicts(scores, rivals, measure)
         assert "her_final: " in line
-        assert "| ahead (a single seed has no interval) |" in line
+        assert "| undecided (better, 1 seed) | – |" in line
 
 
-def test_rows_with_other_settings_are_refused(suite: Suite) -> None:
+@pytest.mark.parametrize("changed", [{"arguments": {"lambda_": 0.1}}, {"episodes": 5}, {"env_kwargs": {"arm_goal": False}}])
+def test_rows_with_other_settings_are_refused(suite: Suite, changed: dict[str, object]) -> None:
     runs = suite.runs(["paper"], tasks=["PointUMaze-v0"], methods=["clearning"])
     rows = [row(run, run.steps, 0.5) for run in runs]
     Scores(rows, runs)
-    rows[1]["arguments"] = json.dumps(runs[1].arguments | {"lambda_": 0.1})
+    rows[1]["settings"] = json.dumps({**runs[1].settings(), **changed})
     with pytest.raises(
         ConfigError, match=r"1 runs in the table were made with other settings \(PointUMaze-v0/clearning/seed_1\)"
     ):
@@ -138,3 +165,33 @@ def test_the_report_is_written_from_rows_alone(suite: Suite, tmp_path: Path, mon
     linked = {line.split("](")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
     assert linked == {path.name for path in tmp_path.glob("*.png")}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
+
+
+def test_all_tasks_together_counts_the_seeds_that_every_task_has(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.REPETITIONS", 50)
+    monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.IMPROVEMENT_REPETITIONS", 10)
+    tasks = ["SawyerReach-v0", "PointUMaze-v0"]
+    runs = suite.runs(["paper"], tasks=tasks, methods=["clearning", "next_state"])
+    runs += suite.runs(["maze_ratio"], methods=["ratio_0.9"])  # not on every task: it has no part in this
+    rows = [row(run, run.steps, 0.5) for run in runs if (run.task, run.method, run.seed) != (tasks[0], "next_state", 2)]
+    text = write_report("some", rows, runs, [], tmp_path).read_text()
+    _, found, together = text.partition("## All tasks together")
+    assert found
+    lines = [line.split(" | ")[:3] for line in together.splitlines() if line.startswith("| ")]
+    assert [line[:2] for line in lines[2:]] == [["| clearning", "3"], ["| next_state", "2"]]
+    assert lines[2][2] == "0.500 [0.500, 0.500]"
+
+
+@pytest.mark.parametrize(("ratios", "marked"), [((0.1, 0.3, 0.5), 0), ((0.9, 0.995, 1.0), 1)])
+def test_the_prediction_is_marked_only_within_the_sweep(
+    suite: Suite, tmp_path: Path, ratios: tuple[float, ...], marked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = suite.runs(["maze_ratio"])
+    scores = Scores([row(run, run.steps, 0.5) for run in runs], runs)
+    found = {ratio: method for ratio, method in ratio_sweep(scores, "PointUMaze-v0").items() if ratio in ratios}
+    lines: list[float] = []
+    monkeypatch.setattr("matplotlib.axes.Axes.axvline", lambda _, x, **__: lines.append(x))
+    plot_ratio(scores, "PointUMaze-v0", found, 0.99, None, tmp_path / "ratio.png")
+    assert lines == [1.0, 1.0][: 2 * marked]  # in both panels

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.distances import EpisodeDistances
 from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
-from sb3_clearning.experiments.suite.command import main
+from sb3_clearning.experiments.suite.command import main, prepare
 from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm
-from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken
+from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken, write_description
 from sb3_clearning.experiments.suite.table import Output
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
@@ -238,6 +239,65 @@ def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path,
     capsys.readouterr()
     main([*options, "--status"])
     assert "0: missing" in capsys.readouterr().out  # more steps, and no checkpoint to go on from
+
+
+def test_the_rows_in_the_table_stay_until_new_ones_have_come_as_far(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=60), ["clearning"])
+    before = undisturbed([run], tmp_path / "out")
+    folder = Output(tmp_path / "out").run_folder(run)
+    shutil.rmtree(folder)
+    shorter = type(run)(**{**run.__dict__, "steps": 30})
+    execute(shorter, folder)
+    assert Output(tmp_path / "out").merge() == before
+    execute(run, folder)
+    merged = Output(tmp_path / "out").merge()
+    assert measured(merged) == measured(before)
+    assert merged == checkpoint.rows_of(folder)
+
+
+def test_a_run_with_other_settings_and_no_row_yet_is_put_aside(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
+    output = Output(tmp_path / "out")
+    undisturbed([run], output.folder)
+    (output.run_folder(run) / "rows.csv").unlink()
+    output.table.unlink()
+    (changed,) = tiny_runs(
+        write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32}), ["clearning"]
+    )
+    output = Output(tmp_path / "out")
+    assert output.state(changed).other_settings  # it would go on from that checkpoint
+    with taken(output.run_folder(run)), pytest.raises(ConfigError, match=r"Another process works on .* Wait for its end"):
+        prepare([changed], output, redo=True)
+    assert (output.run_folder(run) / "checkpoints").exists()
+    prepare([changed], output, redo=True)
+    assert not output.run_folder(run).exists()
+    assert (tmp_path / "out" / "aside" / "Tiny" / "clearning" / "seed_0.1" / "checkpoints").exists()
+
+
+def test_a_run_whose_parent_is_gone_ends(tmp_path: Path) -> None:
+    """Also if that was gone before the run could look."""
+    (run,) = tiny_runs(write_config(tmp_path, steps=29_000), ["clearning"])
+    folder = Output(tmp_path / "out").run_folder(run)
+    write_description(run, folder)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    command = [sys.executable, "-m", "sb3_clearning.experiments", "suite", "--run", str(folder), "--parent", str(gone.pid)]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 1
+    with taken(folder, seconds=0):
+        pass
+
+
+@pytest.mark.slow
+def test_a_run_that_the_system_ended_says_so(tmp_path: Path) -> None:
+    config = write_config(tmp_path, steps=29_000)
+    process = start(config, tmp_path / "out", "--methods", "clearning")
+    (run,) = tiny_runs(config, ["clearning"])
+    wait_until(lambda: process.poll() is not None or Output(tmp_path / "out").state(run).done > 0)
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Tiny/clearning/seed_0: It was ended by SIGKILL." in error
 
 
 def test_status_says_what_is_there_and_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,7 +55,10 @@ def results_table(scores: Scores, measure: Measure) -> list[str]:
     if len(scores.methods) <= WIDEST:
         return markdown(
             ["task", "steps", "at the start", *scores.methods],
-            [[t, steps_of(scores, t), start_of(scores, t, measure), *(grid[t, m] for m in scores.methods)] for t in scores.tasks],
+            [
+                [t, steps_of(scores, t), start_of(scores, t, measure), *(grid[t, m] for m in scores.methods)]
+                for t in scores.tasks
+            ],
         )
     header = ["method", *(f"{task} ({steps_of(scores, task)})" for task in scores.tasks)]
     return markdown(header, [[m, *(grid[t, m] for t in scores.tasks)] for m in scores.methods])
@@ -166,8 +169,8 @@ def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], pat
     return [
         f"Interquartile means over {len(tasks)} tasks ({', '.join(tasks)}), on which every method has a finished run, and the "
         f"probability that a run of {OURS} is better than one of the other method on a random task; 95% stratified bootstrap "
-        "intervals. Of each method as many seeds count as it has on every one of the tasks. The remaining distance is the final "
-        "one divided by the initial one.",
+        "intervals. Of each method as many seeds count as it has on every one of the tasks. The remaining distance is the "
+        "final one divided by the initial one.",
         "",
         *markdown(["method", "seeds", *groups], lines),
         "",
@@ -194,9 +197,9 @@ def write_report(
         f"# Suite: {name}",
         "",
         f"{n_done} of {len(runs)} runs are done. Means over seeds at the end of the runs, with 95% stratified bootstrap "
-        "intervals (rliable), which for up to three seeds are just the smallest and the largest value. Deterministic policies; "
-        "evaluation episodes have seeds apart from training's. At the start: what these episodes begin with, and an agent "
-        "that does nothing may keep.",
+        "intervals (rliable), which for up to three seeds are just the smallest and the largest value. Deterministic "
+        "policies; evaluation episodes have seeds apart from training's. At the start: what these episodes begin with, and an "
+        "agent that does nothing may keep.",
         "",
     ]
     for measure in (SUCCESS, FINAL):
