@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,12 @@ def test_a_lost_nodes_runs_go_on_from_their_checkpoints(tmp_path: Path, monkeypa
     runs = tiny_runs(write_config(tmp_path, steps=900), ["clearning", "next_state"])
     expected = undisturbed(runs, tmp_path / "undisturbed")
     output = Output(tmp_path / "shared")
-    few = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False, "object_store_memory": 80_000_000}
+    few: dict[str, Any] = {
+        "num_cpus": 1,
+        "include_dashboard": False,
+        "include_log_monitor": False,
+        "object_store_memory": 80_000_000,
+    }
     nodes = Cluster(initialize_head=True, head_node_args=few)
     victim = nodes.add_node(**few)
     failed: list[set[str]] = []
