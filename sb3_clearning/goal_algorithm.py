@@ -109,8 +109,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(self.replay_buffer_kwargs)
         if unknown:
             raise ValueError(
-                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: leave them out. How goals are "
-                "relabelled is said by `lambda_` and `gamma` of CLearning, and by `relabel` of GoalTD3."
+                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` of CLearning, "
+                "or `relabel` of GoalTD3, say how goals are relabelled. Leave them out."
             )
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
