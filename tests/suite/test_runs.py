@@ -287,12 +287,18 @@ def test_a_run_whose_parent_is_gone_ends(tmp_path: Path) -> None:
         pass
 
 
+def _in_the_middle(folder: Path) -> tuple[subprocess.Popen[str], Run]:
+    """:return: A runner in the middle of a long run, and that run"""
+    config = write_config(folder, steps=29_000)
+    process = start(config, folder / "out", "--methods", "clearning")
+    (run,) = tiny_runs(config, ["clearning"])
+    wait_until(lambda: process.poll() is not None or Output(folder / "out").state(run).done > 0)
+    return process, run
+
+
 @pytest.mark.slow
 def test_a_run_that_the_system_ended_says_so(tmp_path: Path) -> None:
-    config = write_config(tmp_path, steps=29_000)
-    process = start(config, tmp_path / "out", "--methods", "clearning")
-    (run,) = tiny_runs(config, ["clearning"])
-    wait_until(lambda: process.poll() is not None or Output(tmp_path / "out").state(run).done > 0)
+    process, _ = _in_the_middle(tmp_path)
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGKILL)
     _, error = process.communicate(timeout=60)
@@ -317,10 +323,7 @@ def test_status_says_what_is_there_and_what_is_missing(tmp_path: Path, capsys: p
 
 @pytest.mark.slow
 def test_an_interrupt_ends_the_runs(tmp_path: Path) -> None:
-    config = write_config(tmp_path, steps=29_000)
-    process = start(config, tmp_path / "out", "--methods", "clearning")
-    (run,) = tiny_runs(config, ["clearning"])
-    wait_until(lambda: process.poll() is not None or Output(tmp_path / "out").state(run).done > 0)
+    process, run = _in_the_middle(tmp_path)
     os.kill(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert "The same command goes on" in error
