@@ -98,6 +98,16 @@ def ends_of(rows: Rows) -> dict[tuple[str, ...], dict[str, str]]:
     return {run: max(own, key=lambda row: int(row["step"])) for run, own in runs.items()}
 
 
+def later_success(rows: Rows) -> str:
+    """
+    :param rows: The rows of a run
+    :return: The mean of the success rates in its second half: a single evaluation jumps where a task is learned in part
+    """
+    last = max(int(row["step"]) for row in rows)
+    later = [float(row["success"]) for row in rows if 2 * int(row["step"]) > last]
+    return f"{sum(later) / len(later):.2f}"
+
+
 def trials(task: str | None = None, methods: tuple[str, ...] = ()) -> Region:
     """
     :param task: The only task to show. None: all
@@ -106,14 +116,17 @@ def trials(task: str | None = None, methods: tuple[str, ...] = ()) -> Region:
     """
 
     def lines(results: Path) -> list[str] | None:
-        all_ends = list(ends_of(read(results / "suite" / "trials.csv") or []).values())
+        rows = read(results / "suite" / "trials.csv") or []
+        runs, all_ends = grouped(rows, "task", "method", "seed"), list(ends_of(rows).values())
         table = []
         for (name, method), ends in grouped(all_ends, "task", "method").items():
             if task in (None, name) and (not methods or method in methods):
                 steps = ", ".join(dict.fromkeys(f"{int(row['step']):,}" for row in ends))
                 numbers = [", ".join(f"{float(row[column]):.{digits}f}" for row in ends) for column, digits in TRIAL_COLUMNS]
+                later = ", ".join(later_success(runs[name, method, row["seed"]]) for row in ends)
+                numbers.insert(1, later)
                 table.append([f"`{name}`", f"`{method}`", ", ".join(row["seed"] for row in ends), steps, *numbers])
-        header = ["task", "method", "seeds", "steps", "success", "final distance", "minimum distance"]
+        header = ["task", "method", "seeds", "steps", "success", "second half", "final distance", "minimum distance"]
         return markdown(header, table) if table else None
 
     return lines

@@ -241,6 +241,14 @@ def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path,
     assert "0: missing" in capsys.readouterr().out  # more steps, and no checkpoint to go on from
 
 
+def test_a_table_of_another_kind_is_refused_and_stays(tmp_path: Path) -> None:
+    table = tmp_path / "suite.csv"
+    table.write_text("task,method,seed,step,success\nSawyerReach-v0,clearning,0,30000,1.0\n")
+    with pytest.raises(ConfigError, match=r"suite\.csv is not a table .* no column initial_success, .*settings.* --output"):
+        Output(tmp_path)
+    assert table.read_text().endswith("SawyerReach-v0,clearning,0,30000,1.0\n")
+
+
 def test_the_rows_in_the_table_stay_until_new_ones_have_come_as_far(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=60), ["clearning"])
     before = undisturbed([run], tmp_path / "out")

@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite import cluster, local
 from sb3_clearning.experiments.suite.config import SHIPPED, ConfigError, Run, Suite
 from sb3_clearning.experiments.suite.progress import Progress, status
@@ -101,7 +100,7 @@ def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
 
     if not output.table.exists():
         raise ConfigError(f"There is no {output.table}: start the runs first, or give the folder with --output.")
-    return write_report(matrix, read_rows(output.table), runs, suite.with_reward(), output.folder)
+    return write_report(matrix, output.rows(), runs, suite.with_reward(), output.folder)
 
 
 def run_here(folder: Path, parent: int | None) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint
-from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.config import ConfigError, Run
 from sb3_clearning.experiments.suite.run import FIELDS, read_description, taken
 
 
@@ -37,8 +37,19 @@ class Output:
         self.folder = folder
         self.table = folder / "suite.csv"
         self._in_table: dict[str, list[dict[str, str]]] = {}
-        for row in read_rows(self.table):
+        for row in self.rows():
             self._in_table.setdefault(f"{row['task']}/{row['method']}/seed_{row['seed']}", []).append(row)
+
+    def rows(self) -> list[dict[str, str]]:
+        """:return: The rows of the table; none if there is no table"""
+        rows = read_rows(self.table)
+        missing = [field for field in FIELDS if rows and field not in rows[0]]
+        if missing:
+            raise ConfigError(
+                f"{self.table} is not a table of this version of the suite: it has no column {', '.join(missing)}. Move it "
+                "away, or take another --output."
+            )
+        return rows
 
     def run_folder(self, run: Run) -> Path:
         """
