@@ -143,11 +143,12 @@ def mean(rows: dict[str, dict[str, str]], column: str) -> str:
     return f"{sum(float(row[column]) for row in rows.values()) / len(rows):.3f}" if rows else "–"
 
 
-def part_of_report(name: str, heading: str | None = None) -> Region:
+def part_of_report(name: str, heading: str | None = None, table_number: int = 0) -> Region:
     """
     :param name: The report's path within the folder of results
     :param heading: One of its headings; None: the beginning
-    :return: The first table under this heading
+    :param table_number: Which of the tables under this heading
+    :return: The table
     """
 
     def lines(results: Path) -> list[str] | None:
@@ -159,10 +160,10 @@ def part_of_report(name: str, heading: str | None = None) -> Region:
             _, found, section = section.partition(f"\n## {heading}\n")
             if not found:
                 raise ValueError(f"{path} has no section {heading!r}")
-        table = re.search(r"(?:^\|.*\n)+", section.partition("\n## ")[0], re.MULTILINE)
-        if table is None:
-            raise ValueError(f"{path} has no table under {heading!r}")
-        return table[0].splitlines()
+        tables = re.findall(r"(?:^\|.*\n)+", section.partition("\n## ")[0], re.MULTILINE)
+        if len(tables) <= table_number:
+            raise ValueError(f"{path} has {len(tables)} tables under {heading!r}")
+        return tables[table_number].splitlines()
 
     return lines
 
@@ -268,4 +269,6 @@ REGIONS: dict[str, Region] = {
     "suite_partial_goals": part_of_report("suite/partial_goals.md", "Final distance"),
     "suite_ratio": part_of_report("suite/maze_ratio.md", "Success rate"),
     "suite_verdicts": part_of_report("suite/paper.md", "Against the best reward-free baseline"),
+    "suite_verdicts_distance": part_of_report("suite/paper.md", "Against the best reward-free baseline", 1),
+    "suite_together": part_of_report("suite/paper.md", "All tasks together"),
 }
