@@ -117,14 +117,13 @@ def trials(task: str | None = None, methods: tuple[str, ...] = ()) -> Region:
 
     def lines(results: Path) -> list[str] | None:
         rows = read(results / "suite" / "trials.csv") or []
-        runs, all_ends = grouped(rows, "task", "method", "seed"), list(ends_of(rows).values())
         table = []
-        for (name, method), ends in grouped(all_ends, "task", "method").items():
+        for (name, method), own in grouped(rows, "task", "method").items():
             if task in (None, name) and (not methods or method in methods):
+                ends = list(ends_of(own).values())
                 steps = ", ".join(dict.fromkeys(f"{int(row['step']):,}" for row in ends))
                 numbers = [", ".join(f"{float(row[column]):.{digits}f}" for row in ends) for column, digits in TRIAL_COLUMNS]
-                later = ", ".join(later_success(runs[name, method, row["seed"]]) for row in ends)
-                numbers.insert(1, later)
+                numbers.insert(1, ", ".join(later_success(run) for run in grouped(own, "seed").values()))
                 table.append([f"`{name}`", f"`{method}`", ", ".join(row["seed"] for row in ends), steps, *numbers])
         header = ["task", "method", "seeds", "steps", "success", "second half", "final distance", "minimum distance"]
         return markdown(header, table) if table else None
