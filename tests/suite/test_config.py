@@ -25,7 +25,12 @@ def test_the_papers_matrix(suite: Suite) -> None:
     tasks = set(TASK_IDS) - {"ContinuousGridworld-v0"}
     assert {run.task for run in runs} == tasks
     assert len(tasks) == 9
-    assert len(runs) == 9 * (2 * 3 + 4)
+    # At least three seeds of CLearning and next-state relabelling, and one of the others.
+    seeds = {(task, method): 0 for task in tasks for method in {run.method for run in runs}}
+    for run in runs:
+        seeds[run.task, run.method] += 1
+    assert all(n >= (3 if method in ("clearning", "next_state") else 1) for (_, method), n in seeds.items())
+    assert len(seeds) == 9 * 6
     long = {"SawyerPush-v0", "SawyerWindow-v0", "SawyerDrawer-v0"}
     assert all(run.steps == (60_000 if run.task in long else 30_000) for run in runs)
     assert all(len(run.evaluations()) == 6 for run in runs)
