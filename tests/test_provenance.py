@@ -23,6 +23,9 @@ def test_a_change_anywhere_in_the_package_marks_the_commit(tmp_path: Path, monke
     assert provenance.commit() == clean
     (module.parents[1] / "core.py").write_text("2")
     assert provenance.commit() == f"{clean}+"
+    # A package that lies in a checkout, and is not of it.
+    subprocess.run(["git", "rm", "-q", "--cached", str(module)], cwd=tmp_path, check=True)
+    assert provenance.commit() == "?"
 
 
 def test_versions_name_what_decides_a_result() -> None:

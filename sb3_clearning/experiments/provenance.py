@@ -21,10 +21,14 @@ def versions() -> str:
 
 def commit() -> str:
     """:return: The commit of the checkout, with ``+`` if it has changes, or "?" outside one"""
-    try:
+
+    def git(*arguments: str) -> str:
         where = Path(__file__).parents[1]
-        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=where, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "."], cwd=where, capture_output=True, text=True, check=True)
-        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+        return subprocess.run(["git", *arguments], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        # Installed into a folder of somebody's own project, the package is not part of that project's commit.
+        git("ls-files", "--error-unmatch", __file__)
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return "?"

@@ -90,6 +90,20 @@ def test_seeds_make_runs_differ(tmp_path: Path) -> None:
     assert rows[0]["final"] != others[0]["final"]
 
 
+def test_fewer_steps_without_an_evaluation_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, steps=90)
+    before = undisturbed(tiny_runs(config, ["clearning"]), tmp_path / "out")
+    options = ["--config", str(config), "--matrix", "tiny", "--methods", "clearning", "--output", str(tmp_path / "out")]
+    with pytest.raises(ConfigError, match=r"beyond 45 steps, and was not evaluated there but at 30, 60, 90: take one"):
+        main([*options, "--steps", "45"])
+    main([*options, "--status", "--steps", "45"])
+    assert "0: no evaluation at 45\n0 of 1 runs are done" in capsys.readouterr().out
+    main([*options, "--report", "--steps", "45"])
+    assert "not evaluated at 45" in (tmp_path / "out" / "tiny.md").read_text()
+    main([*options, "--steps", "60"])
+    assert table(tmp_path / "out") == before
+
+
 @pytest.mark.parametrize("method", ["clearning", "sb3_td3_her"])
 def test_more_steps_for_a_finished_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=60), [method])
@@ -144,20 +158,25 @@ def test_a_damaged_checkpoint_is_never_unpickled(tmp_path: Path) -> None:
         execute(type(run)(**{**run.__dict__, "steps": 60}), folder)
 
 
-def test_kill_9_in_the_middle_of_the_matrix(tmp_path: Path) -> None:
-    config = write_config(tmp_path)
-    methods = ["clearning", "next_state"]
-    first, second = tiny_runs(config, methods)
-    expected = undisturbed([first, second], tmp_path / "undisturbed")
-    output = Output(tmp_path / "killed")
+def _children(process: subprocess.Popen[str]) -> list[int]:
+    """:return: The ids of the processes that a process has started"""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
-    # The second run is long while the runner is killed, so that it is surely in its middle.
-    long = write_config(tmp_path, steps=29_000)
-    prepared = undisturbed([first], output.folder)
-    killed = start(long, output.folder, "--methods", "next_state")
+
+@pytest.mark.parametrize("runs_too", [True, False])
+def test_kill_9_in_the_middle_of_the_matrix(runs_too: bool, tmp_path: Path) -> None:
+    """The runner and the run at work are killed, or the runner alone."""
+    output = Output(tmp_path / "killed")
+    # The second run is long while it is killed, so that it is surely in its middle.
+    config = write_config(tmp_path, {"clearning": 120, "next_state": 29_000})
+    first, second = tiny_runs(config)
+    killed = start(config, output.folder)
     wait_until(lambda: killed.poll() is not None or output.state(second).done > 0)
     assert killed.poll() is None
+    children = _children(killed)
     killed.send_signal(signal.SIGKILL)
+    for child in children if runs_too else []:
+        os.kill(child, signal.SIGKILL)
     killed.wait()
 
     def ended() -> bool:
@@ -168,16 +187,15 @@ def test_kill_9_in_the_middle_of_the_matrix(tmp_path: Path) -> None:
             return False
 
     wait_until(ended, 30)  # no run goes on without its runner
-    config = write_config(tmp_path, steps=max(120, output.state(second).done + 30))
-    (second,) = tiny_runs(config, ["next_state"])
-    printed = finish(start(config, output.folder, "--methods", "next_state"))
-    assert "1 of 1 runs, 100.0% of the steps" in printed
+    finished, done = checkpoint.rows_of(output.run_folder(first)), output.state(second).done
+    assert [int(row["step"]) for row in finished] == [30, 60, 90, 120]
+    # Two rows at least are made after the kill.
+    config = write_config(tmp_path, {"clearning": 120, "next_state": done + 60})
+    assert "2 of 2 runs, 100.0% of the steps" in finish(start(config, output.folder))
     rows = table(output.folder)
-    assert [row for row in rows if row["method"] == "clearning"] == prepared  # wall times too: it was not done again
-    assert measured(rows, "clearning") == measured(expected, "clearning")
-    steps = [int(row["step"]) for row in rows if row["method"] == "next_state"]
-    assert steps == list(range(30, second.steps + 1, 30))  # a complete curve, each step once
-    assert measured(rows, "next_state")[:4] == measured(expected, "next_state")
+    assert [row for row in rows if row["method"] == "clearning"] == finished  # wall times too: it was not done again
+    assert [int(row["step"]) for row in rows if row["method"] == "next_state"] == list(range(30, done + 61, 30))
+    assert measured(rows) == measured(undisturbed(tiny_runs(config), tmp_path / "undisturbed"))
 
 
 def test_two_commands_at_once_share_no_run(tmp_path: Path) -> None:
@@ -307,7 +325,7 @@ def _in_the_middle(folder: Path) -> tuple[subprocess.Popen[str], Run]:
 @pytest.mark.slow
 def test_a_run_that_the_system_ended_says_so(tmp_path: Path) -> None:
     process, _ = _in_the_middle(tmp_path)
-    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (child,) = _children(process)
     os.kill(int(child), signal.SIGKILL)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -39,10 +39,14 @@ CONFIG = {
 }
 
 
-def write_config(folder: Path, **task: object) -> Path:
-    """:return: The file of the tiny matrix, with changes to its task"""
+def write_config(folder: Path, steps_of: dict[str, int] | None = None, **task: object) -> Path:
+    """:return: The file of the tiny matrix, with changes to its task, or with these methods and their steps in the matrix"""
     content = yaml.safe_load(yaml.safe_dump(CONFIG))
     content["tasks"]["Tiny"].update(task)
+    if steps_of is not None:
+        content["matrices"]["tiny"] = [
+            {"tasks": ["Tiny"], "methods": [method], "seeds": 1, "steps": steps} for method, steps in steps_of.items()
+        ]
     path = folder / "tiny.yml"
     path.write_text(yaml.safe_dump(content))
     return path

@@ -100,7 +100,7 @@ def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
 
     if not output.table.exists():
         raise ConfigError(f"There is no {output.table}: start the runs first, or give the folder with --output.")
-    return write_report(matrix, output.rows(), runs, suite.with_reward(), output.folder)
+    return write_report(matrix, output.rows(), runs, suite.beside(), output.folder)
 
 
 def run_here(folder: Path, parent: int | None) -> None:
@@ -125,6 +125,13 @@ def prepare(runs: list[Run], output: Output, redo: bool) -> None:
     :param output: The output folder
     :param redo: Whether runs with other settings are put aside
     """
+    for run in runs:
+        if (state := output.state(run)).passed(run):
+            steps = ", ".join(row["step"] for row in state.rows)
+            raise ConfigError(
+                f"{run.name} in {output.folder} has gone beyond {run.steps} steps, and was not evaluated there but at "
+                f"{steps}: take one of these for --steps, or another --output."
+            )
     changed = [run for run in runs if output.state(run).other_settings]
     if not changed:
         return

@@ -77,12 +77,17 @@ class Run:
 
 
 TASK_KEYS = {"steps", "evaluate_every", "episodes", "speed", "env", "env_kwargs", "arguments"}
-METHOD_KEYS = {"algorithm", "arguments", "tasks", "reward"}
+METHOD_KEYS = {"algorithm", "arguments", "without", "tasks", "reward", "baseline"}
 BLOCK_KEYS = {"tasks", "methods", "seeds", "steps", "evaluation_seed"}
 #: Of an entry's values those that are no text or number: what they must be, and how that is said.
 SHAPES: dict[str, dict[str, tuple[type, str]]] = {
     "tasks": {"env_kwargs": (dict, "a mapping"), "arguments": (dict, "a mapping"), "env": (str, "text")},
-    "methods": {"arguments": (dict, "a mapping"), "tasks": (dict, "a mapping of tasks"), "algorithm": (str, "module:class")},
+    "methods": {
+        "arguments": (dict, "a mapping"),
+        "without": (list, "a list of arguments"),
+        "tasks": (dict, "a mapping of tasks"),
+        "algorithm": (str, "module:class"),
+    },
     "matrices": {"tasks": (list, "a list"), "methods": (list, "a list")},
 }
 
@@ -176,9 +181,9 @@ class Suite:
         places = {run.name: place for place, run in enumerate(chosen.values())}
         return sorted(chosen.values(), key=lambda run: (run.steps / run.speed, run.seed, places[run.name]))
 
-    def with_reward(self) -> list[str]:
-        """:return: The methods that read the reward"""
-        return [name for name, method in self.methods.items() if method.get("reward")]
+    def beside(self) -> list[str]:
+        """:return: The methods that are no reward-free baselines: they read the reward, or are there to compare with only"""
+        return [name for name, method in self.methods.items() if method.get("reward") or not method.get("baseline", True)]
 
     def run(self, task: str, method: str, seed: int, steps: int | None = None, evaluation_seed: int | None = None) -> Run:
         """
@@ -191,9 +196,10 @@ class Suite:
         """
         of_task, of_method = self.tasks[task], self.methods[method]
         own_steps = _number(of_task.get("steps", 30_000), "steps", task)
+        shared = {**self.arguments, **(of_task.get("arguments") or {})}
+        without = _known(of_method.get("without") or [], shared, "argument")
         arguments = {
-            **self.arguments,
-            **(of_task.get("arguments") or {}),
+            **{key: value for key, value in shared.items() if key not in without},
             **(of_method.get("arguments") or {}),
             **((of_method.get("tasks") or {}).get(task) or {}),
         }
@@ -258,7 +264,8 @@ def check_arguments(run: Run) -> None:
     unknown = sorted(set(run.arguments) - known)
     if unknown:
         raise ConfigError(
-            f"{run.algorithm} of the method {run.method} has no argument {unknown[0]!r}. It has: {', '.join(sorted(known))}."
+            f"{run.algorithm} of the method {run.method} has no argument {unknown[0]!r}. It has: {', '.join(sorted(known))}. "
+            f"What all methods are given is left out with `without: [{', '.join(unknown)}]` in the method's entry."
         )
 
 

@@ -127,7 +127,7 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
             one = curve_estimates({0: values})[0]
             panel.axhline(one.value, color="C1", linestyle="--", label=reference)
             panel.axhspan(one.low, one.high, color="C1", alpha=0.15, linewidth=0)
-        panel.set_xticks(places, [f"{ratio:g}" for ratio in ratios])
+        panel.set_xticks(places, [f"{ratio:.3g}" for ratio in ratios])
         panel.set(xlabel="share of random goals", ylabel=measure.name)
         panel.set_ylim(*((-0.05, 1.05) if measure == SUCCESS else (0, None)))
         _tidy(panel)

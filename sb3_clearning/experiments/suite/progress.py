@@ -112,6 +112,8 @@ def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
         state = states[run.name]
         if state.other_settings:
             text = f"{run.seed}: other settings"
+        elif state.passed(run):
+            text = f"{run.seed}: no evaluation at {run.steps}"
         elif state.done >= run.steps:
             text = f"{run.seed}: done"
         else:
@@ -119,7 +121,7 @@ def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
         cells.setdefault((run.task, run.method), []).append(text)
     width = max(len(f"{task}  {method}") for task, method in cells)
     lines = [f"{task + '  ' + method:{width}}  {', '.join(texts)}" for (task, method), texts in cells.items()]
-    finished = sum(states[run.name].done >= run.steps and not states[run.name].other_settings for run in runs)
+    finished = sum(text.endswith(": done") for texts in cells.values() for text in texts)
     rows = [row for state in states.values() for row in state.rows]
     left = duration(time_left(runs, states, rows, jobs))
     lines.append(f"{finished} of {len(runs)} runs are done; about {left} left with {jobs} at a time")

@@ -123,6 +123,8 @@ class Evaluations(BaseCallback):
         self.run, self.folder = run, folder
         self._rows: list[dict[str, Any]] = list(checkpoint.rows_of(folder))
         self._since, self._from_step = time.perf_counter(), 0
+        # Now, as the code was read: the checkout may change while the run goes on.
+        self._origin = {"versions": versions(), "commit": commit()}
 
     def due(self, step: int) -> list[int]:
         """
@@ -174,8 +176,7 @@ class Evaluations(BaseCallback):
                     # Unknown if the process that trained was killed between the checkpoint and the row.
                     "steps_per_second": round(steps / training, 1) if steps else "",
                     "settings": json.dumps(self.run.settings(), sort_keys=True),
-                    "versions": versions(),
-                    "commit": commit(),
+                    **self._origin,
                 }
             )
             write_rows(self.folder / checkpoint.ROWS, self._rows, FIELDS)

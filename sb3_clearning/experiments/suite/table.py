@@ -23,6 +23,13 @@ class State(NamedTuple):
     done: int
     other_settings: bool
 
+    def passed(self, run: Run) -> bool:
+        """
+        :param run: The run
+        :return: Whether it went further than it is asked to, and was not evaluated there: it has no result for so many steps
+        """
+        return self.done > run.steps and all(int(row["step"]) != run.steps for row in self.rows)
+
 
 class Output:
     """
