@@ -1,16 +1,18 @@
 """What the YAML files say, and errors in them."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sb3_clearning.baselines import RELABELLING
 from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Suite
-from suite.tiny import write_config
+from suite.tiny import CONFIG, undisturbed, write_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,6 +89,21 @@ def test_the_example_in_the_file_is_valid(tmp_path: Path) -> None:
     assert "mine" in suite.beside()
     assert all(("noise_std" in run.arguments) == (run.method != "mine") for run in runs)
     assert {run.arguments.get("tau") for run in runs if run.method == "mine"} == {0.02}
+
+
+def test_the_examples_of_the_docs_make_runs(tmp_path: Path) -> None:
+    """SB3's own algorithm joins by its entry alone, and learns."""
+    text = (ROOT / "docs" / "suite.md").read_text()
+    first, second = tmp_path / "first.yml", tmp_path / "second.yml"
+    for path, block in zip((first, second), re.findall(r"```yaml\n(.*?)```", text, re.DOTALL), strict=True):
+        path.write_text(block.replace("my_package:MyAlgorithm", "stable_baselines3:SAC"))
+    tiny = tmp_path / "matrix.yml"
+    tiny.write_text(yaml.safe_dump({**CONFIG, "matrices": {"tiny": [{"tasks": ["Tiny"], "methods": ["sac"], "seeds": 1}]}}))
+    suite = Suite.load([tiny, first, second])
+    assert len(suite.runs(["mine"])) == 10
+    (run,) = suite.runs(["tiny"], steps=30)
+    assert "noise_std" not in run.arguments
+    assert [row["step"] for row in undisturbed([run], tmp_path / "out")] == ["30"]
 
 
 def test_runs_of_several_matrices_are_done_once(suite: Suite) -> None:
