@@ -178,10 +178,13 @@ def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], pat
         for method in methods
     ]
     return [
-        f"Interquartile means over {len(tasks)} tasks ({', '.join(tasks)}), on which every method has a finished run, and the "
-        f"probability that a run of {OURS} is better than one of the other method on a random task; 95% stratified bootstrap "
-        "intervals. Of each method as many seeds count as it has on every one of the tasks. The remaining distance is the "
-        "final one divided by the initial one.",
+        f"Interquartile means over {len(tasks)} tasks ({', '.join(tasks)}), on which every method has a finished run"
+        + (
+            f", and the probability that a run of {OURS} is better than one of the other method on a random task"
+            * bool(improvement)
+        )
+        + "; 95% stratified bootstrap intervals. Of each method as many seeds count as it has on every one of the tasks. The "
+        "remaining distance is the final one divided by the initial one.",
         "",
         *markdown(["method", "seeds", *groups], lines),
         "",
