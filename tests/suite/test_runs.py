@@ -333,7 +333,7 @@ def _in_the_middle(folder: Path) -> tuple[subprocess.Popen[str], Run]:
 def test_a_run_that_the_system_ended_says_so(tmp_path: Path) -> None:
     process, _ = _in_the_middle(tmp_path)
     (child,) = _children(process)
-    os.kill(int(child), signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "Tiny/clearning/seed_0: It was ended by SIGKILL." in error

@@ -4,17 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from sb3_clearning.experiments.suite.run import make_env
-from suite.tiny import CONFIG, tiny_runs, undisturbed
+from suite.tiny import tiny_runs, undisturbed, write_config
 
 
 def test_zero_actions_are_what_is_evaluated(tmp_path: Path) -> None:
-    config = tmp_path / "zero.yml"
-    matrix = [{"tasks": ["Tiny"], "methods": ["zero_actions"], "seeds": 1, "steps": 60}]
-    config.write_text(yaml.safe_dump({**CONFIG, "matrices": {"tiny": matrix}}))
-    (run,) = tiny_runs(config)
+    (run,) = tiny_runs(write_config(tmp_path, {"zero_actions": 60}))
     rows = undisturbed([run], tmp_path / "out")
     assert [int(row["step"]) for row in rows] == [30, 60]
     env, finals = make_env(run), []

@@ -125,14 +125,15 @@ def prepare(runs: list[Run], output: Output, redo: bool) -> None:
     :param output: The output folder
     :param redo: Whether runs with other settings are put aside
     """
-    for run in runs:
-        if (state := output.state(run)).passed(run):
+    states = [(run, output.state(run)) for run in runs]
+    for run, state in states:
+        if state.passed(run):
             steps = ", ".join(row["step"] for row in state.rows)
             raise ConfigError(
                 f"{run.name} in {output.folder} has gone beyond {run.steps} steps, and was not evaluated there but at "
                 f"{steps}: take one of these for --steps, or another --output."
             )
-    changed = [run for run in runs if output.state(run).other_settings]
+    changed = [run for run, state in states if state.other_settings]
     if not changed:
         return
     if not redo:

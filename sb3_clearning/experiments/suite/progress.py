@@ -108,6 +108,7 @@ def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
     """
     states = {run.name: output.state(run) for run in runs}
     cells: dict[tuple[str, str], list[str]] = {}
+    finished = 0
     for run in sorted(runs, key=lambda run: run.seed):
         state = states[run.name]
         if state.other_settings:
@@ -116,12 +117,12 @@ def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
             text = f"{run.seed}: no evaluation at {run.steps}"
         elif state.done >= run.steps:
             text = f"{run.seed}: done"
+            finished += 1
         else:
             text = f"{run.seed}: {state.done / run.steps:.0%}" if state.done else f"{run.seed}: missing"
         cells.setdefault((run.task, run.method), []).append(text)
     width = max(len(f"{task}  {method}") for task, method in cells)
     lines = [f"{task + '  ' + method:{width}}  {', '.join(texts)}" for (task, method), texts in cells.items()]
-    finished = sum(text.endswith(": done") for texts in cells.values() for text in texts)
     rows = [row for state in states.values() for row in state.rows]
     left = duration(time_left(runs, states, rows, jobs))
     lines.append(f"{finished} of {len(runs)} runs are done; about {left} left with {jobs} at a time")

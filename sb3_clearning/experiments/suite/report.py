@@ -177,14 +177,11 @@ def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], pat
         ]
         for method in methods
     ]
+    better = f", and the probability that a run of {OURS} is better than one of the other method on a random task"
     return [
         f"Interquartile means over {len(tasks)} tasks ({', '.join(tasks)}), on which every method has a finished run"
-        + (
-            f", and the probability that a run of {OURS} is better than one of the other method on a random task"
-            * bool(improvement)
-        )
-        + "; 95% stratified bootstrap intervals. Of each method as many seeds count as it has on every one of the tasks. The "
-        "remaining distance is the final one divided by the initial one.",
+        f"{better if improvement else ''}; 95% stratified bootstrap intervals. Of each method as many seeds count as it has "
+        "on every one of the tasks. The remaining distance is the final one divided by the initial one.",
         "",
         *markdown(["method", "seeds", *groups], lines),
         "",

@@ -222,8 +222,8 @@ def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorith
     generators seeded by the run's seed and the segment's number.
     """
     checkpoints = folder / checkpoint.CHECKPOINTS
+    evaluations = Evaluations(run, folder)
     for segment, step in enumerate(run.evaluations()):
-        evaluations = Evaluations(run, folder)
         if step not in evaluations.due(step):
             continue
         env, seed = make_env(run), run.seed * SEEDS_PER_RUN + segment
