@@ -1,4 +1,7 @@
-"""Variants of CLearning that exist for the ablation only."""
+"""Variants of CLearning that exist for the ablation and the trials only."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch as th
 
@@ -6,6 +9,7 @@ from sb3_clearning.clearning import CLearning
 from sb3_clearning.goal_algorithm import split_observations
 from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import importance_weight
+from sb3_clearning.plain_classifier_update import PlainClassifierUpdate
 
 
 class FirstClassifierActor(CLearning):
@@ -24,3 +28,23 @@ class FirstClassifier(FirstClassifierActor):
         next_obs = split_observations(batch.next_observations, part)
         logits = self.critic_target(next_obs, self._next_actions(next_obs))[0]
         return importance_weight(logits, self.importance_weight_limit)
+
+
+class OwnGoalsActor(CLearning):
+    """
+    CLearning whose actor is trained on batches of its own, with other goals than the classifiers'.
+
+    :param actor_goals: For each kind of goal its share of the actor's batches
+    :param arguments: CLearning's arguments
+    """
+
+    def __init__(self, *arguments: Any, actor_goals: Mapping[str, float], **named_arguments: Any):
+        self.actor_goals = dict(actor_goals)
+        super().__init__(*arguments, **named_arguments)
+
+    def _update_actor(self, batch: GoalBatch) -> None:
+        own = self.replay_buffer.sample_goals(len(batch), self.actor_goals, self.gamma, env=self._vec_normalize_env)
+        super()._update_actor(own[0])
+
+    def _make_plain(self) -> PlainClassifierUpdate | None:
+        return PlainClassifierUpdate.of(self, OwnGoalsActor)
