@@ -6,13 +6,12 @@ from typing import Any
 import torch as th
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
-from torch.nn import functional as F
 
 from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.future.policy_future import PolicyFuture
 from sb3_clearning.goal_algorithm import GoalAlgorithm, split_observations
 from sb3_clearning.goal_batch import GoalBatch
-from sb3_clearning.losses import ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
+from sb3_clearning.losses import ACTOR_OBJECTIVES, ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
 from sb3_clearning.plain_classifier_update import PlainClassifierUpdate
 from sb3_clearning.policies import CLearningPolicy
 
@@ -54,7 +53,8 @@ class CLearning(GoalAlgorithm):
     :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo
     :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
-    :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" maximises :math:`C`
+    :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit
+        :math:`\log p^+(g \mid s, a) - \log p(g)`
     :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" a state in which the
         environment terminated is stayed in for ever
     :param commanded_goal_fraction: The share of the random goals that are taken from commanded goals instead of visited states
@@ -154,7 +154,7 @@ class CLearning(GoalAlgorithm):
             raise ValueError(f"`commanded_goal_fraction` must be within [0, 1], not {self.commanded_goal_fraction!r}.")
         for name, allowed in (
             ("classifier_loss", tuple(ELEMENTWISE_LOSSES)),
-            ("actor_loss", ("log_prob", "prob")),
+            ("actor_loss", tuple(ACTOR_OBJECTIVES)),
             ("terminal", ("ignore", "absorbing")),
         ):
             if getattr(self, name) not in allowed:
@@ -284,4 +284,4 @@ class CLearning(GoalAlgorithm):
 
     def _actor_objective(self, logits: th.Tensor) -> th.Tensor:
         """:return: The loss that the actor descends"""
-        return -(F.logsigmoid(logits) if self.actor_loss == "log_prob" else logits.sigmoid()).mean()
+        return -ACTOR_OBJECTIVES[self.actor_loss](logits).mean()

@@ -11,6 +11,7 @@ weights have the shape ``(batch,)`` and are constants: no gradient flows through
 """
 
 import math
+from collections.abc import Callable
 
 import torch as th
 from torch.nn import functional as F
@@ -152,6 +153,26 @@ def squared_error(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> t
 
 #: How a classifier's prediction is compared with its label.
 ELEMENTWISE_LOSSES = {"bce": cross_entropy, "mse": squared_error}
+
+
+def log_ratio(logits: th.Tensor) -> th.Tensor:
+    r"""
+    What an actor can ascend in the place of :math:`\log C`: the logit,
+    :math:`\log C / (1 - C) = \log p^+(g \mid s, a) - \log p(g)`. The best action is the same. But the gradient of :math:`\log C` with respect to the logit is
+    :math:`1 - C`, so that what can nearly surely be reached hardly counts any more, and that of the logit is 1 everywhere.
+
+    :param logits: ``(batch,)``
+    :return: The logits
+    """
+    return logits
+
+
+#: What an actor ascends, as a function of the smallest classifier's logits.
+ACTOR_OBJECTIVES: dict[str, Callable[[th.Tensor], th.Tensor]] = {
+    "log_prob": F.logsigmoid,
+    "prob": th.sigmoid,
+    "log_ratio": log_ratio,
+}
 
 
 def check_form(form: str) -> None:

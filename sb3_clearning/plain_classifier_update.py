@@ -62,14 +62,20 @@ class PlainClassifierUpdate(PlainUpdate):
         actions = activations[-1][0].tanh()
         critic_activations = self.critic.forward(th.cat([features, actions], dim=1))
         logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
-        # -log C has the gradient C - 1 with respect to the logit, -C has -C (1 - C).
-        gradient = logits.sigmoid() - 1
-        if self.model.actor_loss == "prob":
-            gradient *= logits.sigmoid()
-        gradient /= len(logits)
+        gradient = self._objective_gradient(logits) / -len(logits)
         action_gradient = self._through_smallest(critic_activations, smallest, gradient.unsqueeze(-1))
         self._descend_actor(activations, actions, action_gradient)
         return logits
+
+    def _objective_gradient(self, logits: th.Tensor) -> th.Tensor:
+        """
+        :param logits: ``(batch,)``
+        :return: The gradient of each one's objective with respect to it
+        """
+        if self.model.actor_loss == "log_ratio":
+            return th.ones_like(logits)
+        probabilities = logits.sigmoid()  # log C has the gradient 1 - C, C has C (1 - C)
+        return (1 - probabilities) * probabilities if self.model.actor_loss == "prob" else 1 - probabilities
 
     def _through_smallest(self, activations: list[th.Tensor], smallest: th.Tensor, gradient: th.Tensor) -> th.Tensor:
         """

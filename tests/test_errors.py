@@ -99,7 +99,7 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
         ({"commanded_goal_fraction": 1.5}, r"`commanded_goal_fraction` must be within \[0, 1\], not 1\.5"),
         ({"commanded_goal_fraction": -1}, r"`commanded_goal_fraction` must be within \[0, 1\], not -1"),
         ({"classifier_loss": "hinge"}, r"`classifier_loss` must be one of \('bce', 'mse'\), not 'hinge'"),
-        ({"actor_loss": "logit"}, r"`actor_loss` must be one of \('log_prob', 'prob'\), not 'logit'"),
+        ({"actor_loss": "logit"}, r"`actor_loss` must be one of \('log_prob', 'prob', 'log_ratio'\), not 'logit'"),
         ({"terminal": "bootstrap"}, r"`terminal` must be one of \('ignore', 'absorbing'\), not 'bootstrap'"),
         ({"warmup_noise": "white"}, r'`warmup_noise` must be "uniform" or "pink", not \'white\''),
         (

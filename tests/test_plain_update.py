@@ -35,7 +35,7 @@ def train(model: GoalAlgorithm, updates: int, plain: bool) -> None:
 
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"lambda_": 0.6},
+    {"lambda_": 0.6, "actor_loss": "log_ratio"},
     {"lambda_": 0.0},
     {"classifier_loss": "mse", "actor_loss": "prob"},
     {"terminal": "absorbing", "commanded_goal_fraction": 0.5, "policy_delay": 2},

@@ -142,7 +142,12 @@ class PlainCLearning:
 
         actor_logits = self._logits(self.critics, obs, self.actor(obs))
         probability = th.minimum(actor_logits[0], actor_logits[1]).sigmoid()
-        actor_loss = -th.log(probability).mean() if model.actor_loss == "log_prob" else -probability.mean()
+        objectives = {
+            "log_prob": th.log(probability),
+            "prob": probability,
+            "log_ratio": th.log(probability) - th.log(1 - probability),
+        }
+        actor_loss = -objectives[model.actor_loss].mean()
         actor_loss = actor_loss + model.pre_tanh_penalty * (self.actor[:-1](obs) ** 2).mean()
         self.actor_optimizer.zero_grad()
         actor_loss.backward()
@@ -157,7 +162,7 @@ class PlainCLearning:
 @pytest.mark.parametrize("lambda_", [1.0, 0.6, 0.0])
 @pytest.mark.parametrize("classifier_loss", ["bce", "mse"])
 @pytest.mark.parametrize("target_policy_noise", [0.0, 0.4])
-@pytest.mark.parametrize("actor_loss", ["log_prob", "prob"])
+@pytest.mark.parametrize("actor_loss", ["log_prob", "prob", "log_ratio"])
 def test_an_update_is_the_plain_one(lambda_: float, classifier_loss: str, target_policy_noise: float, actor_loss: str) -> None:
     model = _filled(
         lambda_=lambda_,

@@ -53,7 +53,7 @@ def test_takes_the_id_of_an_environment_and_the_class_of_a_policy() -> None:
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("classifier_loss", ["bce", "mse"])
-@pytest.mark.parametrize("actor_loss", ["log_prob", "prob"])
+@pytest.mark.parametrize("actor_loss", ["log_prob", "prob", "log_ratio"])
 def test_losses(lambda_: float, classifier_loss: str, actor_loss: str) -> None:
     _trains(lambda_=lambda_, classifier_loss=classifier_loss, actor_loss=actor_loss)
 
