@@ -1,7 +1,6 @@
 """Variants of CLearning that exist for the ablation and the trials only."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import torch as th
 
@@ -30,21 +29,21 @@ class FirstClassifier(FirstClassifierActor):
         return importance_weight(logits, self.importance_weight_limit)
 
 
-class OwnGoalsActor(CLearning):
-    """
-    CLearning whose actor is trained on batches of its own, with other goals than the classifiers'.
+class CommandedGoalsActor(CLearning):
+    """CLearning whose actor, and not its classifiers, is trained for commanded goals too, on batches of its own."""
 
-    :param actor_goals: For each kind of goal its share of the actor's batches
-    :param arguments: CLearning's arguments
-    """
-
-    def __init__(self, *arguments: Any, actor_goals: Mapping[str, float], **named_arguments: Any):
-        self.actor_goals = dict(actor_goals)
-        super().__init__(*arguments, **named_arguments)
+    actor_goals: ClassVar[dict[str, float]] = {"random": 0.5, "commanded": 0.5}
 
     def _update_actor(self, batch: GoalBatch) -> None:
         own = self.replay_buffer.sample_goals(len(batch), self.actor_goals, self.gamma, env=self._vec_normalize_env)
         super()._update_actor(own[0])
 
     def _make_plain(self) -> PlainClassifierUpdate | None:
-        return PlainClassifierUpdate.of(self, OwnGoalsActor)
+        # The fast path serves here too: only the batch is another one.
+        return PlainClassifierUpdate.of(self, CommandedGoalsActor)
+
+
+class RandomGoalsActor(CommandedGoalsActor):
+    """CLearning whose actor is trained for random goals alone, and not for next and future states."""
+
+    actor_goals = {"random": 1.0}

@@ -1,0 +1,100 @@
+"""The variants of the ablation differ from CLearning in what they say, and in nothing else."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from goal_envs import PointEnv
+from small_models import seed_all
+
+from sb3_clearning import CLearning
+from sb3_clearning.experiments.suite.ablations import (
+    CommandedGoalsActor,
+    FirstClassifier,
+    FirstClassifierActor,
+    RandomGoalsActor,
+)
+from sb3_clearning.goal_batch import GoalBatch
+from sb3_clearning.policies import BatchedLinear
+
+
+def filled(algorithm: type[CLearning], **arguments: Any) -> CLearning:
+    """:return: A model with some experience; two of the same arguments are equal"""
+    model = algorithm("MultiInputPolicy", PointEnv(), learning_starts=60, seed=0, device="cpu", gamma=0.9, **arguments)
+    return model.learn(60)
+
+
+def actor_after(model: CLearning, batch: GoalBatch) -> th.Tensor:
+    """:return: The actor's weights after an update"""
+    before = th.nn.utils.parameters_to_vector(model.actor.parameters()).detach().clone()
+    model._update_actor(batch)
+    after = th.nn.utils.parameters_to_vector(model.actor.parameters()).detach()
+    assert not th.equal(before, after)
+    return after
+
+
+def batch_of(model: CLearning) -> GoalBatch:
+    seed_all(1)
+    return model.replay_buffer.sample_goals(64, model.relabelling(), model.gamma)[0]
+
+
+def spoil_second(model: CLearning) -> None:
+    """Let the second classifier, and its target, say of everything that it is out of reach."""
+    for critic in (model.critic, model.critic_target):
+        last = critic.classifiers[-1]
+        assert isinstance(last, BatchedLinear)
+        with th.no_grad():
+            last.bias[1] -= 50.0
+            last.weight[1] *= -3.0
+
+
+@pytest.mark.parametrize("algorithm", [FirstClassifierActor, FirstClassifier])
+def test_the_actor_follows_the_first_classifier_alone(algorithm: type[CLearning]) -> None:
+    found = []
+    for spoilt in (False, True):
+        model = filled(algorithm)
+        if spoilt:
+            spoil_second(model)
+        found.append(actor_after(model, batch_of(model)))
+    assert th.equal(*found)
+
+
+def test_importance_weights_of_the_first_classifier() -> None:
+    model = filled(FirstClassifier, target_policy_noise=0.0, w_clip=float("inf"))
+    spoil_second(model)
+    batch = batch_of(model)
+    part = model._random_part(batch)
+    obs = {key: value[part] for key, value in batch.next_observations.items()}
+    with th.no_grad():
+        expected = model.critic_target(obs, model.actor_target(obs))[0].exp()
+    assert th.allclose(model._importance_weights(batch, part), expected, rtol=1e-5)
+    # The smallest of both would be nothing.
+    assert CLearning._importance_weights(filled_like(model), batch, part).max() < 1e-6
+
+
+def filled_like(model: CLearning) -> CLearning:
+    """:return: A CLearning with the weights of the model"""
+    copy = filled(CLearning, target_policy_noise=0.0, w_clip=float("inf"))
+    copy.policy.load_state_dict(model.policy.state_dict())
+    return copy
+
+
+@pytest.mark.parametrize("algorithm", [CommandedGoalsActor, RandomGoalsActor])
+@pytest.mark.parametrize("plain", [True, False])
+def test_the_actor_has_goals_of_its_own(algorithm: type[CommandedGoalsActor], plain: bool) -> None:
+    model, copy = filled(algorithm), filled(CLearning)
+    assert model._plain is not None
+    if not plain:
+        model._plain = copy._plain = None
+    batch = batch_of(model)
+    seed_all(2)
+    ours = actor_after(model, batch)
+    seed_all(2)
+    own = copy.replay_buffer.sample_goals(64, algorithm.actor_goals, copy.gamma)[0]
+    assert th.equal(ours, actor_after(copy, own))
+    assert not th.equal(ours, actor_after(filled(CLearning), batch))
+
+    commanded = {goal.tobytes() for goal in model.replay_buffer._commanded(np.arange(60))}
+    share = np.mean([goal.tobytes() in commanded for goal in own.observations["desired_goal"].numpy()])
+    assert share == algorithm.actor_goals.get("commanded", 0.0)
