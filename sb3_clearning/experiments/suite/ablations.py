@@ -19,6 +19,14 @@ class FirstClassifierActor(CLearning):
         self._descend_actor(self._actor_objective(logits[0]), pre_tanh)
 
 
+class MeanClassifierActor(CLearning):
+    """CLearning whose actor ascends the mean of the classifiers' logits, and not the smallest of them."""
+
+    def _update_actor(self, batch: GoalBatch) -> None:
+        logits, pre_tanh = self._actors_outputs(batch)
+        self._descend_actor(self._actor_objective(logits.mean(dim=0)), pre_tanh)
+
+
 class FirstClassifier(FirstClassifierActor):
     """CLearning whose importance weights, too, come from the first target classifier alone."""
 
