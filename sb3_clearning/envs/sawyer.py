@@ -133,7 +133,8 @@ class SawyerReach(_PuckTask):
 class _ObjectTask(SawyerTask):
     """
     A task that scores the object's place. As in the paper, the goal has the hand at the same point, where it can not always
-    be: beside the window's handle it stays 5 cm off, and over the table 3 cm. Without the arm's part it is a partial goal.
+    be: beside the window's handle it stays 5 cm off, in front of it 1 to 3 cm, and over the table 3 cm. Without the arm's part
+    it is a partial goal.
     """
 
     scored_slice = slice(3, 6)

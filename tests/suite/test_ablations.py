@@ -13,6 +13,7 @@ from sb3_clearning.experiments.suite.ablations import (
     CommandedGoalsActor,
     FirstClassifier,
     FirstClassifierActor,
+    MeanClassifierActor,
     RandomGoalsActor,
 )
 from sb3_clearning.goal_batch import GoalBatch
@@ -58,6 +59,19 @@ def test_the_actor_follows_the_first_classifier_alone(algorithm: type[CLearning]
             spoil_second(model)
         found.append(actor_after(model, batch_of(model)))
     assert th.equal(*found)
+
+
+def test_the_actor_follows_the_mean_of_the_classifiers() -> None:
+    model, copy = filled(MeanClassifierActor, pre_tanh_penalty=0.0), filled(CLearning, pre_tanh_penalty=0.0)
+    for one in (model, copy):
+        spoil_second(one)
+    batch = batch_of(model)
+    first, second = copy.critic(batch.observations, copy.actor(batch.observations))
+    copy.actor.optimizer.zero_grad()
+    (-((first + second) / 2).sigmoid().log().mean()).backward()
+    copy.actor.optimizer.step()
+    expected = th.nn.utils.parameters_to_vector(copy.actor.parameters()).detach()
+    assert th.allclose(actor_after(model, batch), expected, atol=1e-6)
 
 
 def test_importance_weights_of_the_first_classifier() -> None:
