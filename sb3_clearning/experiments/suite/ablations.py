@@ -55,3 +55,11 @@ class RandomGoalsActor(CommandedGoalsActor):
     """CLearning whose actor is trained for random goals alone, and not for next and future states."""
 
     actor_goals = {"random": 1.0}
+
+
+class BalancedGoals(CLearning):
+    """CLearning with as many next as future goals in a batch for every lambda: their weights, and so the loss, stay the same."""
+
+    def relabelling(self) -> dict[str, float]:
+        """:return: For each kind of goal its share of a batch"""
+        return {**super().relabelling(), "next": 0.25, "future": 0.25}
