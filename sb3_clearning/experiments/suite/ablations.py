@@ -58,7 +58,7 @@ class RandomGoalsActor(CommandedGoalsActor):
 
 
 class BalancedGoals(CLearning):
-    """CLearning with as many next as future goals in a batch for every lambda: their weights, and so the loss, stay the same."""
+    """CLearning with as many next as future goals in a batch for every lambda; their weights stay, and so the loss does."""
 
     def relabelling(self) -> dict[str, float]:
         """:return: For each kind of goal its share of a batch"""
@@ -66,7 +66,7 @@ class BalancedGoals(CLearning):
 
 
 class FullBootstrap(CLearning):
-    """CLearning without the factor lambda on w (the authors' code leaves it out): all of the next state's future is taken over."""
+    """CLearning without the factor lambda on w, as in the authors' code: all of the next state's future is taken over."""
 
     def _labels_and_weights(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         labels, weights, w = super()._labels_and_weights(batch)
