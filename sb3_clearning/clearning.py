@@ -51,6 +51,9 @@ class CLearning(GoalAlgorithm):
     :param seed: Seed for the pseudo random generators
     :param device: Device (cpu, cuda, …) on which the code should be run
     :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo
+    :param lambda_on_w: Whether importance weights have the factor lambda of the appendix's table, so that the loss is exactly
+        ``lambda_`` TD + (1 - ``lambda_``) MC. Bootstrapping then looks :math:`1/(1-\lambda\gamma)` steps ahead, and beyond
+        these the collecting policies count; without it (the authors' code) it looks :math:`1/(1-\gamma)` steps ahead
     :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
     :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit
@@ -95,6 +98,7 @@ class CLearning(GoalAlgorithm):
         seed: int | None = None,
         device: th.device | str = "auto",
         lambda_: float = 0.5,
+        lambda_on_w: bool = False,
         w_clip: float | None = None,
         classifier_loss: str = "bce",
         actor_loss: str = "log_prob",
@@ -136,6 +140,7 @@ class CLearning(GoalAlgorithm):
             _init_setup_model=False,
         )
         self.lambda_ = lambda_
+        self.lambda_on_w = lambda_on_w
         self.w_clip = w_clip
         self.classifier_loss = classifier_loss
         self.actor_loss = actor_loss
@@ -148,6 +153,8 @@ class CLearning(GoalAlgorithm):
         super()._check_arguments()
         if not isinstance(self.lambda_, (int, float)) or not 0 <= self.lambda_ <= 1:
             raise ValueError(f"`lambda_` must be within [0, 1] (1: TD, 0: Monte Carlo C-learning), not {self.lambda_!r}.")
+        if not isinstance(self.lambda_on_w, bool):
+            raise ValueError(f"`lambda_on_w` must be True or False, not {self.lambda_on_w!r}.")
         if self.w_clip is not None and not (isinstance(self.w_clip, (int, float)) and self.w_clip > 0):
             raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip!r}.")
         if not isinstance(self.commanded_goal_fraction, (int, float)) or not 0 <= self.commanded_goal_fraction <= 1:
@@ -181,6 +188,22 @@ class CLearning(GoalAlgorithm):
     def importance_weight_limit(self) -> float:
         r""":return: The largest importance weight: ``w_clip``, or :math:`1/(1-\gamma)` if that is None"""
         return 1 / (1 - self.gamma) if self.w_clip is None else self.w_clip
+
+    @property
+    def bootstrap_factor(self) -> float:
+        """:return: The factor on w beside gamma: lambda with ``lambda_on_w``, else 1"""
+        return self.lambda_ if self.lambda_on_w else 1.0
+
+    @property
+    def log_mass(self) -> float:
+        r"""
+        The odds w that the classifiers learn satisfy, with the factor f on w,
+        :math:`w = [\lambda (1 - \gamma) p(g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`, so that
+        :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`: 1 with the factor lambda, as a density's.
+
+        :return: The log of that, which the logits are above those of a density
+        """
+        return math.log((1 - self.lambda_ * self.gamma) / (1 - self.bootstrap_factor * self.gamma))
 
     @property
     def future(self) -> PolicyFuture:
@@ -222,15 +245,15 @@ class CLearning(GoalAlgorithm):
             if kind in batch.kinds:
                 positive = batch.kinds[kind]
                 weights[positive] = weight / max(positive.stop - positive.start, 1)
-        w = self._importance_weights(batch, part) if self.lambda_ > 0 else labels.new_zeros(n_random)
+        factor = self.bootstrap_factor
+        w = self._importance_weights(batch, part) if factor > 0 else labels.new_zeros(n_random)
         if self._absorbing():
-            # p+(g | s, a) is the next state itself, with weight (1 - gamma) + gamma, and nothing to bootstrap from.
+            # The future is the next state itself, with all the mass that is else bootstrapped; a future goal is that state, too.
             w = w * (1 - batch.dones[part])
-            if "next" in batch.kinds:
-                positive = batch.kinds["next"]
-                n_next = max(positive.stop - positive.start, 1)
-                weights[positive] += self.lambda_ * self.gamma / n_next * batch.dones[positive]
-        random_labels, random_weights = random_label_and_weight(w, self.gamma, self.lambda_)
+            positive = batch.kinds["next" if "next" in batch.kinds else "future"]
+            rest = factor * self.gamma * math.exp(self.log_mass)
+            weights[positive] += rest / max(positive.stop - positive.start, 1) * batch.dones[positive]
+        random_labels, random_weights = random_label_and_weight(w, self.gamma, factor)
         labels[part] = random_labels
         weights[part] = random_weights / n_random
         return labels, weights, w

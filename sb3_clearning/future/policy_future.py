@@ -74,7 +74,7 @@ class PolicyFuture(FuturePredictor):
 
     @th.no_grad()
     def _logits(self, observations: dict[str, np.ndarray], actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
-        """:return: The classifiers' mean logits, ``(n, m)``"""
+        """:return: The classifiers' mean logits as those of a density, ``(n, m)``"""
         model = self._model
         n, m = len(next(iter(observations.values()))), len(goals)
         batch = {key: np.repeat(value, m, axis=0) for key, value in observations.items()}
@@ -91,4 +91,5 @@ class PolicyFuture(FuturePredictor):
             chosen = model.policy._predict(tensors, deterministic=True)
         else:
             chosen = th.as_tensor(np.repeat(actions, m, axis=0), dtype=th.float32, device=model.device)
-        return model.critic(tensors, chosen).mean(dim=0).reshape(n, m).cpu().numpy()
+        logits = model.critic(tensors, chosen).mean(dim=0) - model.log_mass
+        return logits.reshape(n, m).cpu().numpy()
