@@ -197,9 +197,9 @@ class CLearning(GoalAlgorithm):
     @property
     def log_mass(self) -> float:
         r"""
-        The odds w that the classifiers learn satisfy, with the factor f on w,
-        :math:`w = [\lambda (1 - \gamma) p(g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`, so that
-        :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`: 1 with the factor lambda, as a density's.
+        With the factor f on w the classifiers' odds w satisfy
+        :math:`w = [\lambda (1 - \gamma) p(s' = g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`,
+        so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`: with f = lambda to 1, as a density.
 
         :return: The log of that, which the logits are above those of a density
         """
@@ -248,7 +248,7 @@ class CLearning(GoalAlgorithm):
         factor = self.bootstrap_factor
         w = self._importance_weights(batch, part) if factor > 0 else labels.new_zeros(n_random)
         if self._absorbing():
-            # The future is the next state itself, with all the mass that is else bootstrapped; a future goal is that state, too.
+            # The future is the next state itself, with all the mass that is else bootstrapped. So is a future goal.
             w = w * (1 - batch.dones[part])
             positive = batch.kinds["next" if "next" in batch.kinds else "future"]
             rest = factor * self.gamma * math.exp(self.log_mass)

@@ -7,7 +7,7 @@ import torch as th
 from sb3_clearning.clearning import CLearning
 from sb3_clearning.goal_algorithm import split_observations
 from sb3_clearning.goal_batch import GoalBatch
-from sb3_clearning.losses import importance_weight, random_label_and_weight
+from sb3_clearning.losses import importance_weight
 from sb3_clearning.plain_classifier_update import PlainClassifierUpdate
 
 
@@ -63,17 +63,3 @@ class BalancedGoals(CLearning):
     def relabelling(self) -> dict[str, float]:
         """:return: For each kind of goal its share of a batch"""
         return {**super().relabelling(), "next": 0.25, "future": 0.25}
-
-
-class FullBootstrap(CLearning):
-    """CLearning without the factor lambda on w, as in the authors' code: all of the next state's future is taken over."""
-
-    def _labels_and_weights(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        labels, weights, w = super()._labels_and_weights(batch)
-        part = self._random_part(batch)
-        labels[part], random_weights = random_label_and_weight(w, self.gamma, 1.0)
-        weights[part] = random_weights / len(w)
-        return labels, weights, w
-
-    def _make_plain(self) -> PlainClassifierUpdate | None:
-        return PlainClassifierUpdate.of(self, FullBootstrap)
