@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch as th
+from goal_envs import PointEnv
+from small_models import small_model
 
 from sb3_clearning import losses
 
@@ -237,6 +239,49 @@ def test_the_mixture_converges_on_policy(loss_function: Callable[..., th.Tensor]
 
     logits = _train(loss, _assignments(lambda_ * gamma))
     _assert_log_ratio(logits, mdp, _action_probabilities(mdp.collecting), gamma)
+
+
+@pytest.mark.parametrize(("seed", "gamma", "lambda_"), [(0, 0.5, 0.6), (1, 0.8, 0.3), (2, 0.9, 0.0)])
+def test_the_mixture_without_lambda_on_w_looks_further_ahead(seed: int, gamma: float, lambda_: float) -> None:
+    """Its fixed point off policy: along the evaluated policy's way, next states and what the collecting one did from there."""
+    mdp = _random_mdp(seed)
+    evaluated, collecting = _action_probabilities(mdp.evaluated), _action_probabilities(mdp.collecting)
+    batch = _enumerate(mdp, mdp.evaluated[:, :1])
+    states, actions, goals = _simulate_futures(mdp, gamma, seed)
+
+    def loss(table: th.Tensor, held: th.Tensor) -> th.Tensor:
+        of_next, of_future = table[batch.states, batch.actions, batch.next_states], table[states, actions, goals]
+        of_random, w = _random_logits(table, batch), _next_weights(held, batch)
+        labels, weights = losses.random_label_and_weight(w, gamma, 1.0)
+        one = th.ones((), dtype=table.dtype)
+        positive = lambda_ * (1 - gamma) * losses.cross_entropy(of_next, one, one).mean()
+        positive = positive + (1 - lambda_) * losses.cross_entropy(of_future, one, one).mean()
+        return positive + losses.cross_entropy(of_random, labels, weights).mean()
+
+    first, n_pairs = mdp.transition_probabilities(), N_STATES * N_ACTIONS
+    entering = lambda_ * (1 - gamma) * first + (1 - lambda_) * mdp.future_probabilities(collecting, gamma)
+    chain = np.einsum("sat,tb->satb", first, evaluated).reshape(n_pairs, n_pairs)
+    expected = np.linalg.solve(np.eye(n_pairs) - gamma * chain, entering.reshape(n_pairs, N_STATES))
+    expected = expected.reshape(N_STATES, N_ACTIONS, N_STATES)
+    assert np.abs(_train(loss, _assignments(gamma)) - np.log(expected / mdp.marginal())).max() <= TOLERANCE
+
+    model = small_model(PointEnv(), gamma=gamma, lambda_=lambda_)
+    np.testing.assert_allclose(expected.sum(axis=-1), np.exp(model.log_mass))
+    assert small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=True).log_mass == 0
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("lambda_on_w", [True, False])
+def test_what_follows_a_true_end_has_the_mass_of_any_other_future(lambda_: float, lambda_on_w: bool) -> None:
+    model = small_model(PointEnv(), lambda_=lambda_, lambda_on_w=lambda_on_w, gamma=0.9, terminal="absorbing").learn(30)
+    batch = model.replay_buffer.sample_goals(64, model.relabelling(), model.gamma)[0]
+    batch.dones = th.ones(64)
+    labels, weights, w = model._labels_and_weights(batch)
+    positive = slice(0, model._random_part(batch).start)
+    if lambda_ > 0 or not lambda_on_w:
+        assert float(weights[positive].sum()) == pytest.approx(np.exp(model.log_mass), rel=1e-5)
+    assert (w == 0).all()
+    assert float(labels[model._random_part(batch)].sum()) == 0
 
 
 def _optimal_values(mdp: MDP, gamma: float) -> np.ndarray:

@@ -90,6 +90,7 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
         ({"lambda_": -0.1}, r"`lambda_` must be within \[0, 1\].*not -0\.1"),
         ({"lambda_": 1.01}, r"`lambda_` must be within \[0, 1\].*not 1\.01"),
         ({"lambda_": float("nan")}, r"`lambda_` must be within \[0, 1\].*not nan"),
+        ({"lambda_on_w": "no"}, r"`lambda_on_w` must be True or False, not 'no'"),
         ({"gamma": 1.0}, r"`gamma` must be at least 0 and below 1, not 1\.0"),
         ({"gamma": -0.5}, r"`gamma` must be at least 0 and below 1, not -0\.5"),
         ({"gamma": float("nan")}, r"`gamma` must be at least 0 and below 1, not nan"),

@@ -35,8 +35,8 @@ def train(model: GoalAlgorithm, updates: int, plain: bool) -> None:
 
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"lambda_": 0.6, "actor_loss": "log_ratio"},
-    {"lambda_": 0.0},
+    {"lambda_": 0.6, "actor_loss": "log_ratio", "lambda_on_w": True},
+    {"lambda_": 0.0, "lambda_on_w": True},
     {"classifier_loss": "mse", "actor_loss": "prob"},
     {"terminal": "absorbing", "commanded_goal_fraction": 0.5, "policy_delay": 2},
     {"pre_tanh_penalty": 0.3, "policy_kwargs": {"standardize": False}},

@@ -102,7 +102,7 @@ class PlainCLearning:
         model = self.model
         probability = logits.sigmoid()
         total = th.zeros(())
-        bootstrapped = model.lambda_ * model.gamma * w
+        bootstrapped = (model.lambda_ if model.lambda_on_w else 1) * model.gamma * w
         for of_one in probability:
             random = of_one[n_next + n_future :]
             total = total + ((1 + bootstrapped) * (random - bootstrapped / (1 + bootstrapped)) ** 2).mean()
@@ -121,7 +121,7 @@ class PlainCLearning:
             # Only the random half has a bootstrap
             next_random = next_obs[size // 2 :]
             next_actions = self.actor_target(next_random)
-            if model.lambda_ > 0:
+            if model.lambda_ > 0 or not model.lambda_on_w:
                 noise = th.randn(next_actions.shape) * model.target_policy_noise
                 noise = th.clamp(noise, -model.target_noise_clip, model.target_noise_clip)
                 next_actions = th.clamp(next_actions + noise, -1, 1)
@@ -133,7 +133,11 @@ class PlainCLearning:
             # An empty mean is NaN: the kind that has no share is not part of the mixture
             of_next = logits[:, :n_next] if n_next else th.zeros(2, 1)
             of_future = logits[:, n_next : size // 2] if n_future else th.zeros(2, 1)
-            loss = mixed_loss(of_next, of_future, logits[:, size // 2 :], w, model.gamma, model.lambda_)
+            of_random = logits[:, size // 2 :]
+            loss = mixed_loss(of_next, of_future, of_random, w, model.gamma, model.lambda_)
+            if not model.lambda_on_w:  # the rest of - gamma w log C
+                rest = (1 - model.lambda_) * model.gamma * w
+                loss = loss - (rest * th.log(of_random.sigmoid())).mean(dim=1).sum()
         else:
             loss = self._squared(logits, w, n_next, n_future)
         self.critic_optimizer.zero_grad()
@@ -163,9 +167,13 @@ class PlainCLearning:
 @pytest.mark.parametrize("classifier_loss", ["bce", "mse"])
 @pytest.mark.parametrize("target_policy_noise", [0.0, 0.4])
 @pytest.mark.parametrize("actor_loss", ["log_prob", "prob", "log_ratio"])
-def test_an_update_is_the_plain_one(lambda_: float, classifier_loss: str, target_policy_noise: float, actor_loss: str) -> None:
+@pytest.mark.parametrize("lambda_on_w", [True, False])
+def test_an_update_is_the_plain_one(
+    lambda_: float, classifier_loss: str, target_policy_noise: float, actor_loss: str, lambda_on_w: bool
+) -> None:
     model = _filled(
         lambda_=lambda_,
+        lambda_on_w=lambda_on_w,
         classifier_loss=classifier_loss,
         actor_loss=actor_loss,
         target_policy_noise=target_policy_noise,

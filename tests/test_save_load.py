@@ -19,7 +19,14 @@ from sb3_clearning import CLearning, CLearningPolicy, GoalReplayBuffer, PinkActi
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "mixed": {"lambda_": 0.4, "w_clip": 3.0, "classifier_loss": "mse", "actor_loss": "prob", "terminal": "absorbing"},
+    "mixed": {
+        "lambda_": 0.4,
+        "lambda_on_w": True,
+        "w_clip": 3.0,
+        "classifier_loss": "mse",
+        "actor_loss": "prob",
+        "terminal": "absorbing",
+    },
     "stochastic": {"policy_kwargs": {"stochastic_actor": True}},
     "pink, three classifiers": {"action_noise": "pink", "warmup_noise": "pink", "policy_kwargs": {"n_critics": 3}},
     "shared extractor, SGD": {"policy_kwargs": {"share_features_extractor": True, "optimizer_class": th.optim.SGD}},
@@ -55,7 +62,16 @@ def test_a_loaded_model_is_the_saved_one(trained: CLearning, tmp_path: pathlib.P
     assert same(weights(trained), weights(loaded))
     np.testing.assert_array_equal(trained.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
     for name in (
-        *("lambda_", "w_clip", "classifier_loss", "actor_loss", "terminal", "commanded_goal_fraction", "noise_std"),
+        *(
+            "lambda_on_w",
+            "lambda_",
+            "w_clip",
+            "classifier_loss",
+            "actor_loss",
+            "terminal",
+            "commanded_goal_fraction",
+            "noise_std",
+        ),
         *("warmup_noise", "gamma", "tau", "policy_delay", "batch_size", "num_timesteps", "_n_updates", "policy_kwargs"),
     ):
         assert getattr(trained, name) == getattr(loaded, name), name

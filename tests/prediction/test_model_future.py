@@ -22,7 +22,7 @@ def observations() -> dict[str, np.ndarray]:
 
 
 def test_the_ratio_is_the_mean_logit_with_the_goal_commanded(observations: dict[str, np.ndarray]) -> None:
-    model = small_model(ContinuousGridworld()).learn(40)
+    model = small_model(ContinuousGridworld(), lambda_on_w=True).learn(40)
     goals = np.random.default_rng(1).uniform(0, 4, size=(5, 2)).astype(np.float32)
     action = np.array([0.3, -0.2], dtype=np.float32)
     ratios = model.future.log_ratio(observations, action, goals)
@@ -44,9 +44,22 @@ def test_the_ratio_is_the_mean_logit_with_the_goal_commanded(observations: dict[
     assert model.future.expected_future_state(observations, action).shape == (3, 2)
 
 
+def test_the_ratio_of_a_density_that_integrates_to_more(observations: dict[str, np.ndarray]) -> None:
+    model = small_model(ContinuousGridworld(), lambda_=0.6, gamma=0.9).learn(40)
+    goals, action = observations["achieved_goal"], np.zeros(2, dtype=np.float32)
+    one = {**{key: value[:1] for key, value in observations.items()}, "desired_goal": goals[1:2]}
+    with th.no_grad():
+        logits = model.critic(obs_as_tensor(one, model.device), th.zeros(1, 2))
+    # Futures are summed over 1 / (1 - gamma) steps: 0.6 (1 - gamma) + 0.4 of each.
+    mass = sum(0.9**step * (0.6 * 0.1 + 0.4) for step in range(1000))
+    assert np.isclose(
+        model.future.log_ratio(observations, action, goals)[0, 1], float(logits.mean()) - np.log(mass), atol=1e-5
+    )
+
+
 def test_observations_are_normalised_as_in_training(observations: dict[str, np.ndarray]) -> None:
     env = VecNormalize(DummyVecEnv([ContinuousGridworld]), norm_reward=False)
-    model = small_model(env).learn(40)
+    model = small_model(env, lambda_on_w=True).learn(40)
     goals = observations["achieved_goal"]
     ratios = model.future.log_ratio(observations, np.zeros(2), goals)
     one = {**{key: value[:1] for key, value in observations.items()}, "desired_goal": goals[1:2]}
