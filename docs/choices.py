@@ -108,17 +108,21 @@ def later_success(rows: Rows) -> str:
     return f"{sum(later) / len(later):.2f}"
 
 
-def trials(task: str | None = None, methods: tuple[str, ...] = ()) -> Region:
+def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bool = False) -> Region:
     """
     :param task: The only task to show. None: all
     :param methods: The only methods to show. None given: all
+    :param only_both: Whether to leave out tasks that do not have all of these
     :return: The suite's runs that settings were chosen by, at their ends
     """
 
     def lines(results: Path) -> list[str] | None:
         rows = read(results / "suite" / "trials.csv") or []
         table = []
-        for (name, method), own in grouped(rows, "task", "method").items():
+        runs = grouped(rows, "task", "method")
+        for (name, method), own in runs.items():
+            if only_both and not all((name, other) in runs for other in methods):
+                continue
             if task in (None, name) and (not methods or method in methods):
                 ends = list(ends_of(own).values())
                 steps = ", ".join(dict.fromkeys(f"{int(row['step']):,}" for row in ends))
@@ -152,7 +156,7 @@ def core_raw_and_standardized(results: Path) -> list[str] | None:
     :param results: The folder of results
     :return: The learning table's runs on observations as they are, and on standardized ones: means over the seeds
     """
-    found = [read(results / name) for name in ("core_raw_observations.csv", "core.csv")]
+    found = [read(results / name) for name in ("core_raw_observations.csv", "core_lambda_on_w.csv")]
     if found[0] is None or found[1] is None:
         return None
     groups = [grouped(rows, "task", "step") for rows in found if rows is not None]
