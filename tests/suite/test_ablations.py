@@ -62,7 +62,8 @@ def test_the_actor_follows_the_first_classifier_alone(algorithm: type[CLearning]
 
 
 def test_the_actor_follows_the_mean_of_the_classifiers() -> None:
-    model, copy = filled(MeanClassifierActor, pre_tanh_penalty=0.0), filled(CLearning, pre_tanh_penalty=0.0)
+    arguments: dict[str, Any] = {"pre_tanh_penalty": 0.0, "lambda_on_w": True}
+    model, copy = filled(MeanClassifierActor, **arguments), filled(CLearning, **arguments)
     for one in (model, copy):
         spoil_second(one)
     batch = batch_of(model)
