@@ -98,7 +98,7 @@ class CLearning(GoalAlgorithm):
         seed: int | None = None,
         device: th.device | str = "auto",
         lambda_: float = 0.5,
-        lambda_on_w: bool = False,
+        lambda_on_w: bool = True,
         w_clip: float | None = None,
         classifier_loss: str = "bce",
         actor_loss: str = "log_prob",
@@ -306,5 +306,5 @@ class CLearning(GoalAlgorithm):
             self._metrics.add({"train/actor_loss": self._actor_objective(logits), "train/logits_actor": logits.mean()})
 
     def _actor_objective(self, logits: th.Tensor) -> th.Tensor:
-        """:return: The loss that the actor descends, of the odds as a density's: larger ones would leave log C no gradient"""
-        return -ACTOR_OBJECTIVES[self.actor_loss](logits - self.log_mass).mean()
+        """:return: The loss that the actor descends"""
+        return -ACTOR_OBJECTIVES[self.actor_loss](logits).mean()

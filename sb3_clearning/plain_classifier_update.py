@@ -62,7 +62,7 @@ class PlainClassifierUpdate(PlainUpdate):
         actions = activations[-1][0].tanh()
         critic_activations = self.critic.forward(th.cat([features, actions], dim=1))
         logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
-        gradient = self._objective_gradient(logits - self.model.log_mass) / -len(logits)
+        gradient = self._objective_gradient(logits) / -len(logits)
         action_gradient = self._through_smallest(critic_activations, smallest, gradient.unsqueeze(-1))
         self._descend_actor(activations, actions, action_gradient)
         return logits

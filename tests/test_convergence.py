@@ -265,7 +265,7 @@ def test_the_mixture_without_lambda_on_w_looks_further_ahead(seed: int, gamma: f
     expected = expected.reshape(N_STATES, N_ACTIONS, N_STATES)
     assert np.abs(_train(loss, _assignments(gamma)) - np.log(expected / mdp.marginal())).max() <= TOLERANCE
 
-    model = small_model(PointEnv(), gamma=gamma, lambda_=lambda_)
+    model = small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=False)
     np.testing.assert_allclose(expected.sum(axis=-1), np.exp(model.log_mass))
     assert small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=True).log_mass == 0
 

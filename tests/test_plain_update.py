@@ -37,6 +37,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"lambda_": 0.6, "actor_loss": "log_ratio", "lambda_on_w": True},
     {"lambda_": 0.0, "lambda_on_w": True},
+    {"lambda_": 0.3, "actor_loss": "prob", "lambda_on_w": False},
     {"classifier_loss": "mse", "actor_loss": "prob"},
     {"terminal": "absorbing", "commanded_goal_fraction": 0.5, "policy_delay": 2},
     {"pre_tanh_penalty": 0.3, "policy_kwargs": {"standardize": False}},
@@ -67,7 +68,7 @@ def test_hundred_updates_equal_those_of_autograd(options: dict[str, Any]) -> Non
     assert (parameters(fast) - parameters(general)).abs().max() < 1e-9
 
 
-@pytest.mark.parametrize("options", [*OPTIONS[:4], *OPTIONS[9:11]], ids=str)
+@pytest.mark.parametrize("options", [*OPTIONS[:5], *OPTIONS[10:12]], ids=str)
 def test_logs_equal_those_of_the_general_path(options: dict[str, Any]) -> None:
     values = []
     for plain in (True, False):

@@ -145,10 +145,7 @@ class PlainCLearning:
         self.critic_optimizer.step()
 
         actor_logits = self._logits(self.critics, obs, self.actor(obs))
-        odds = th.minimum(actor_logits[0], actor_logits[1]).exp()
-        if not model.lambda_on_w:  # they integrate to more than a density
-            odds = odds * (1 - model.gamma) / (1 - model.lambda_ * model.gamma)
-        probability = odds / (1 + odds)
+        probability = th.minimum(actor_logits[0], actor_logits[1]).sigmoid()
         objectives = {
             "log_prob": th.log(probability),
             "prob": probability,
