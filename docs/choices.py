@@ -135,6 +135,25 @@ def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bo
     return lines
 
 
+def success_curves(methods: tuple[str, ...]) -> Region:
+    """
+    :param methods: Methods of the suite
+    :return: The success rates at the evaluations of each run, on the tasks that have all of these methods
+    """
+
+    def lines(results: Path) -> list[str] | None:
+        rows = [row for row in read(results / "suite" / "suite.csv") or [] if row["method"] in methods]
+        of_task = grouped(rows, "task")
+        table = [
+            [f"`{task}`", f"`{method}`", seed, success_of(run)]
+            for (task, method, seed), run in grouped(rows, "task", "method", "seed").items()
+            if {row["method"] for row in of_task[(task,)]} == set(methods)
+        ]
+        return markdown(["task", "method", "seed", "success"], table) if table else None
+
+    return lines
+
+
 def raw_and_standardized(results: Path) -> list[str] | None:
     """
     :param results: The folder of results
@@ -156,7 +175,7 @@ def core_raw_and_standardized(results: Path) -> list[str] | None:
     :param results: The folder of results
     :return: The learning table's runs on observations as they are, and on standardized ones: means over the seeds
     """
-    found = [read(results / name) for name in ("core_raw_observations.csv", "core_lambda_on_w.csv")]
+    found = [read(results / name) for name in ("core_raw_observations.csv", "core.csv")]
     if found[0] is None or found[1] is None:
         return None
     groups = [grouped(rows, "task", "step") for rows in found if rows is not None]

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from choices import DEFAULTS, NOISE, PENALTY, contact, core_raw_and_standardized, raw_and_standardized, trials
+from choices import DEFAULTS, NOISE, PENALTY, contact, core_raw_and_standardized, raw_and_standardized, success_curves, trials
 from tables import Region, grouped, markdown, read, success_of
 
 # -- the learning table ------------------------------------------------------------------------------------------------
@@ -241,9 +241,10 @@ REGIONS: dict[str, Region] = {
     "core_curve": core_table(last_only=False),
     "core_seeds": core_seeds,
     "defaults": DEFAULTS,
-    "standardize": trials("SawyerDrawer-30k", ("lambda_on_w", "raw_observations")),
+    "standardize": trials("SawyerDrawer-30k", ("clearning", "raw_observations")),
     "trials": trials(),
-    "factor": trials(methods=("clearning", "lambda_on_w"), only_both=True),
+    "factor": trials(methods=("clearning", "full_bootstrap"), only_both=True),
+    "factor_curves": success_curves(("clearning", "full_bootstrap")),
     "raw_and_standardized": raw_and_standardized,
     "core_raw_and_standardized": core_raw_and_standardized,
     "contact": contact,
@@ -267,8 +268,6 @@ REGIONS: dict[str, Region] = {
     "suite_distance": part_of_report("suite/paper.md", "Final distance"),
     "suite_ablation": part_of_report("suite/ablation.md", "Success rate"),
     "suite_ablation_distance": part_of_report("suite/ablation.md", "Final distance"),
-    "suite_factor": part_of_report("suite/factor_on_w.md", "Success rate"),
-    "suite_factor_distance": part_of_report("suite/factor_on_w.md", "Final distance"),
     "suite_discounts": part_of_report("suite/discounts.md", "Success rate"),
     "suite_discounts_distance": part_of_report("suite/discounts.md", "Final distance"),
     "suite_ratio": part_of_report("suite/maze_ratio.md", "Success rate"),
