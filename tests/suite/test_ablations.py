@@ -10,6 +10,7 @@ from small_models import seed_all
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.suite.ablations import (
+    BalancedGoals,
     CommandedGoalsActor,
     FirstClassifier,
     FirstClassifierActor,
@@ -113,3 +114,17 @@ def test_the_actor_has_goals_of_its_own(algorithm: type[CommandedGoalsActor], pl
     commanded = {goal.tobytes() for goal in model.replay_buffer._commanded(np.arange(60))}
     share = np.mean([goal.tobytes() in commanded for goal in own.observations["desired_goal"].numpy()])
     assert share == algorithm.actor_goals.get("commanded", 0.0)
+
+
+def test_balanced_goals_have_the_weights_of_the_others() -> None:
+    counts, totals = [], []
+    for algorithm in (BalancedGoals, CLearning):
+        model = filled(algorithm, lambda_=0.8)
+        batch = batch_of(model)
+        weights = model._labels_and_weights(batch)[1]
+        kinds = [batch.kinds[kind] for kind in ("next", "future")]
+        counts.append([kind.stop - kind.start for kind in kinds])
+        totals.append([float(weights[kind].sum()) for kind in kinds])
+    assert counts == [[16, 16], [26, 6]]
+    assert totals[0] == pytest.approx([0.8 * (1 - 0.9), 0.2])
+    assert totals[1] == pytest.approx(totals[0])
