@@ -35,9 +35,9 @@ def train(model: GoalAlgorithm, updates: int, plain: bool) -> None:
 
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"lambda_": 0.6, "actor_loss": "log_ratio", "lambda_on_w": True},
-    {"lambda_": 0.0, "lambda_on_w": True},
-    {"lambda_": 0.3, "actor_loss": "prob", "lambda_on_w": False},
+    {"lambda_": 0.6},
+    {"lambda_": 0.0},
+    {"lambda_": 0.3, "lambda_on_w": False, "actor_loss": "log_ratio"},
     {"classifier_loss": "mse", "actor_loss": "prob"},
     {"terminal": "absorbing", "commanded_goal_fraction": 0.5, "policy_delay": 2},
     {"pre_tanh_penalty": 0.3, "policy_kwargs": {"standardize": False}},

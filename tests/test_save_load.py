@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "mixed": {
         "lambda_": 0.4,
-        "lambda_on_w": True,
+        "lambda_on_w": False,
         "w_clip": 3.0,
         "classifier_loss": "mse",
         "actor_loss": "prob",
@@ -62,17 +62,18 @@ def test_a_loaded_model_is_the_saved_one(trained: CLearning, tmp_path: pathlib.P
     assert same(weights(trained), weights(loaded))
     np.testing.assert_array_equal(trained.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
     for name in (
+        *("lambda_", "w_clip", "classifier_loss", "actor_loss", "terminal", "commanded_goal_fraction", "noise_std"),
         *(
             "lambda_on_w",
-            "lambda_",
-            "w_clip",
-            "classifier_loss",
-            "actor_loss",
-            "terminal",
-            "commanded_goal_fraction",
-            "noise_std",
+            "warmup_noise",
+            "gamma",
+            "tau",
+            "policy_delay",
+            "batch_size",
+            "num_timesteps",
+            "_n_updates",
+            "policy_kwargs",
         ),
-        *("warmup_noise", "gamma", "tau", "policy_delay", "batch_size", "num_timesteps", "_n_updates", "policy_kwargs"),
     ):
         assert getattr(trained, name) == getattr(loaded, name), name
     assert type(trained.action_noise) is type(loaded.action_noise)
