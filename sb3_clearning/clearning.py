@@ -172,14 +172,16 @@ class CLearning(GoalAlgorithm):
 
     def relabelling(self) -> dict[str, float]:
         r"""
-        The appendix's table on mixing: of a batch :math:`\lambda/2` has next, :math:`(1-\lambda)/2` future and 1/2 random
-        goals.
+        Half of a batch has random goals, the other half next and future ones, as many of each as of the other. The appendix's
+        table has :math:`\lambda/2` and :math:`(1-\lambda)/2` of them; here lambda is in their weights alone, so that the loss
+        is the same and the future goals, which carry most of the weight, are not few where lambda is near 1.
 
         :return: For each kind of goal its share of a batch
         """
+        share_of_next = self.lambda_ if self.lambda_ in (0, 1) else 0.5
         return {
-            "next": self.lambda_ / 2,
-            "future": (1 - self.lambda_) / 2,
+            "next": share_of_next / 2,
+            "future": (1 - share_of_next) / 2,
             "random": (1 - self.commanded_goal_fraction) / 2,
             "commanded": self.commanded_goal_fraction / 2,
         }
@@ -234,7 +236,7 @@ class CLearning(GoalAlgorithm):
     def _labels_and_weights(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """
         The appendix's table on mixing. Each kind's weights are divided by its count, so that a kind contributes its own mean
-        and shares that do not divide the batch make no difference.
+        whatever its share of the batch.
 
         :return: Labels ``(batch,)``, weights ``(batch,)``, and the importance weights of the random goals
         """

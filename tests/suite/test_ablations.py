@@ -10,7 +10,7 @@ from small_models import seed_all
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.suite.ablations import (
-    BalancedGoals,
+    AppendixShares,
     CommandedGoalsActor,
     FirstClassifier,
     FirstClassifierActor,
@@ -116,9 +116,9 @@ def test_the_actor_has_goals_of_its_own(algorithm: type[CommandedGoalsActor], pl
     assert share == algorithm.actor_goals.get("commanded", 0.0)
 
 
-def test_balanced_goals_have_the_weights_of_the_others() -> None:
+def test_lambda_is_in_the_weights_and_with_the_appendix_in_the_shares_too() -> None:
     counts, totals = [], []
-    for algorithm in (BalancedGoals, CLearning):
+    for algorithm in (CLearning, AppendixShares):
         model = filled(algorithm, lambda_=0.8)
         batch = batch_of(model)
         weights = model._labels_and_weights(batch)[1]
@@ -128,3 +128,9 @@ def test_balanced_goals_have_the_weights_of_the_others() -> None:
     assert counts == [[16, 16], [26, 6]]
     assert totals[0] == pytest.approx([0.8 * (1 - 0.9), 0.2])
     assert totals[1] == pytest.approx(totals[0])
+
+
+@pytest.mark.parametrize(("lambda_", "share"), [(0, 0.0), (0.0, 0.0), (0.05, 0.25), (0.5, 0.25), (0.95, 0.25), (1, 0.5)])
+def test_a_kind_without_weight_has_no_share(lambda_: float, share: float) -> None:
+    shares = filled(CLearning, lambda_=lambda_).relabelling()
+    assert (shares["next"], shares["future"], shares["random"]) == (share, 0.5 - share, 0.5)

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import numpy as np
 import torch as th
 
 from sb3_clearning.clearning import CLearning
@@ -9,6 +10,17 @@ from sb3_clearning.goal_algorithm import split_observations
 from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.losses import importance_weight
 from sb3_clearning.plain_classifier_update import PlainClassifierUpdate
+
+
+class AppendixShares(CLearning):
+    """
+    CLearning with the shares of the appendix's table: lambda/2 of a batch are next, (1 - lambda)/2 future goals. Runs from
+    before it had as many of one as of the other are of this class.
+    """
+
+    def relabelling(self) -> dict[str, float]:
+        """:return: For each kind of goal its share of a batch"""
+        return {**super().relabelling(), "next": self.lambda_ / 2, "future": (1 - self.lambda_) / 2}
 
 
 class FirstClassifierActor(CLearning):
@@ -19,7 +31,7 @@ class FirstClassifierActor(CLearning):
         self._descend_actor(self._actor_objective(logits[0]), pre_tanh)
 
 
-class MeanClassifierActor(CLearning):
+class MeanClassifierActor(AppendixShares):
     """CLearning whose actor ascends the mean of the classifiers' logits, and not the smallest of them."""
 
     def _update_actor(self, batch: GoalBatch) -> None:
@@ -37,7 +49,7 @@ class FirstClassifier(FirstClassifierActor):
         return importance_weight(logits, self.importance_weight_limit)
 
 
-class CommandedGoalsActor(CLearning):
+class CommandedGoalsActor(AppendixShares):
     """CLearning whose actor, and not its classifiers, is trained for commanded goals too, on batches of its own."""
 
     actor_goals: ClassVar[dict[str, float]] = {"random": 0.5, "commanded": 0.5}
@@ -57,9 +69,13 @@ class RandomGoalsActor(CommandedGoalsActor):
     actor_goals = {"random": 1.0}
 
 
-class BalancedGoals(CLearning):
-    """CLearning with as many next as future goals in a batch for every lambda; their weights stay, and so the loss does."""
+class CommandedRange(CLearning):
+    """CLearning that standardizes goals by all of them, the commanded ones too, and not by the achieved ones alone."""
 
-    def relabelling(self) -> dict[str, float]:
-        """:return: For each kind of goal its share of a batch"""
-        return {**super().relabelling(), "next": 0.25, "future": 0.25}
+    def _prepare_training(self) -> None:
+        super()._prepare_training()
+        if self._n_updates == 0:
+            states = self.replay_buffer.float_states()
+            commanded = self.replay_buffer._commanded(np.arange(self.replay_buffer.size() * self.n_envs))
+            states["achieved_goal"] = np.concatenate([states["achieved_goal"], commanded])
+            self.policy.fit_extractors(states)
