@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import numpy as np
 import torch as th
 
 from sb3_clearning.clearning import CLearning
@@ -67,15 +66,3 @@ class RandomGoalsActor(CommandedGoalsActor):
     """CLearning whose actor is trained for random goals alone, and not for next and future states."""
 
     actor_goals = {"random": 1.0}
-
-
-class CommandedRange(CLearning):
-    """CLearning that standardizes goals by all of them, the commanded ones too, and not by the achieved ones alone."""
-
-    def _prepare_training(self) -> None:
-        super()._prepare_training()
-        if self._n_updates == 0:
-            states = self.replay_buffer.float_states()
-            commanded = self.replay_buffer._commanded(np.arange(self.replay_buffer.size() * self.n_envs))
-            states["achieved_goal"] = np.concatenate([states["achieved_goal"], commanded])
-            self.policy.fit_extractors(states)
