@@ -270,6 +270,8 @@ REGIONS: dict[str, Region] = {
     "suite_distance": part_of_report("suite/paper.md", "Final distance"),
     "suite_ablation": part_of_report("suite/ablation.md", "Success rate"),
     "suite_ablation_distance": part_of_report("suite/ablation.md", "Final distance"),
+    "suite_longer": part_of_report("suite/longer.md", "Success rate"),
+    "suite_longer_distance": part_of_report("suite/longer.md", "Final distance"),
     "suite_discounts": part_of_report("suite/discounts.md", "Success rate"),
     "suite_discounts_distance": part_of_report("suite/discounts.md", "Final distance"),
     "suite_ratio": part_of_report("suite/maze_ratio.md", "Success rate"),
