@@ -10,7 +10,7 @@ from sb3_clearning.baselines import RELABELLING
 from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.rows import read_rows
-from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Suite
+from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Run, Suite
 from suite.tiny import undisturbed, write_config
 
 ROOT = Path(__file__).parents[2]
@@ -127,15 +127,25 @@ def test_more_steps_are_the_same_run_where_the_evaluations_are_not_said(tmp_path
 def test_trials_are_apart_from_results(suite: Suite) -> None:
     """What settings are chosen by shares neither training nor evaluation episodes with what is reported."""
     trials = Suite.load([ROOT / "results" / "suite" / "trials.yml"]).runs(["trials"])
-    results = suite.runs(["paper", "ablation", "maze_ratio", "discounts", "partial_goals"])
+    results = suite.runs(list(suite.matrices))
     assert not {run.seed for run in trials} & {run.seed for run in results}
     first = {run.evaluation_seed for run in results}
     assert first == {EVALUATION_SEED}
     assert all(abs(run.evaluation_seed - EVALUATION_SEED) >= run.episodes for run in trials)
-    names = {(run.task, run.method, str(run.seed)) for run in trials}
-    rows = read_rows(ROOT / "results" / "suite" / "trials.csv")
+    check_rows(ROOT / "results" / "suite" / "trials.csv", trials)
+
+
+def test_the_table_has_what_the_matrices_say(suite: Suite) -> None:
+    check_rows(ROOT / "results" / "suite" / "suite.csv", suite.runs(list(suite.matrices)))
+
+
+def check_rows(table: Path, runs: list[Run]) -> None:
+    """Each row is of one of the runs, and was made with its settings."""
+    by_name = {run.name: run for run in runs}
+    rows = read_rows(table)
     assert rows
-    assert {(row["task"], row["method"], row["seed"]) for row in rows} <= names
+    for row in rows:
+        assert by_name[f"{row['task']}/{row['method']}/seed_{row['seed']}"].has_settings_of(row), row
 
 
 @pytest.mark.parametrize(
@@ -182,9 +192,24 @@ def test_errors_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> No
         Suite.load([path]).runs(["m"])
 
 
+def test_what_is_named_joins_the_matrix(tmp_path: Path, suite: Suite) -> None:
+    """One entry in a file is enough."""
+    path = tmp_path / "own.yml"
+    path.write_text("methods: {mine: {algorithm: 'sb3_clearning:GoalTD3'}}\ntasks: {Own: {env: SawyerPush-v0, steps: 600}}")
+    own = Suite.load([path])
+    names = {(run.task, run.method, run.seed) for run in own.runs(["paper"], methods=["mine"])}
+    assert names == {(run.task, "mine", run.seed) for run in suite.runs(["paper"], methods=["clearning"])}
+    names = {(run.task, run.method, run.seed) for run in own.runs(["paper"], tasks=["Own"])}
+    assert names == {("Own", run.method, seed) for run in suite.runs(["paper"]) for seed in range(3)}
+    both = own.runs(["paper"], tasks=["Own", "Finger-v0"], methods=["clearning", "mine"], seeds=[4])
+    names = {(run.task, run.method, run.seed) for run in both}
+    assert names == {(task, method, 4) for task in ("Own", "Finger-v0") for method in ("clearning", "mine")}
+    assert {run.name for run in own.runs(["paper"])} == {run.name for run in suite.runs(["paper"])}
+
+
 def test_what_no_matrix_has_is_an_error(suite: Suite) -> None:
-    with pytest.raises(ConfigError, match="method lambda_1 is in none of the matrices paper"):
-        suite.runs(["paper"], methods=["clearning", "lambda_1"])
+    with pytest.raises(ConfigError, match="No run is left"):
+        suite.runs(["discounts", "maze_ratio"], tasks=["PointUMaze-v0"], methods=["next_state_same_discount"])
     with pytest.raises(ConfigError, match="There is no matrix 'all'"):
         suite.runs(["all"])
     with pytest.raises(ConfigError, match="can not be read"):

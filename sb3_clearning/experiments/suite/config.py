@@ -153,8 +153,8 @@ class Suite:
     ) -> list[Run]:
         """
         :param matrices: The matrices' names
-        :param tasks: The only tasks to take
-        :param methods: The only methods to take
+        :param tasks: The only tasks to take; those that are in none of the matrices join them
+        :param methods: The only methods to take; those that are in none of the matrices join them
         :param seeds: The seeds in the place of the matrices' own
         :param steps: The steps in the place of the tasks' own
         :return: The runs, each once, the cheap ones first
@@ -162,16 +162,15 @@ class Suite:
         matrices = list(matrices)
         wanted_tasks = None if tasks is None else _known(tasks, self.tasks, "task")
         wanted_methods = None if methods is None else _known(methods, self.methods, "method")
+        blocks = [block for matrix in _known(matrices, self.matrices, "matrix") for block in self.matrices[matrix]]
         chosen: dict[str, Run] = {}
-        for matrix in _known(matrices, self.matrices, "matrix"):
-            for block in self.matrices[matrix]:
-                block_tasks = _known(block.get("tasks", self.tasks), self.tasks, "task")
-                block_methods = _known(block.get("methods", self.methods), self.methods, "method")
-                for task in [task for task in block_tasks if wanted_tasks is None or task in wanted_tasks]:
-                    for method in [name for name in block_methods if wanted_methods is None or name in wanted_methods]:
-                        for seed in _seeds(block.get("seeds", 1) if seeds is None else list(seeds), matrix):
-                            run = self.run(task, method, seed, steps or block.get("steps"), block.get("evaluation_seed"))
-                            chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
+        for block in [*blocks, *self._joining(blocks, wanted_tasks, wanted_methods)]:
+            block_tasks, block_methods = self._names(block)
+            for task in [task for task in block_tasks if wanted_tasks is None or task in wanted_tasks]:
+                for method in [name for name in block_methods if wanted_methods is None or name in wanted_methods]:
+                    for seed in _seeds(block.get("seeds", 1) if seeds is None else list(seeds), ", ".join(matrices)):
+                        run = self.run(task, method, seed, steps or block.get("steps"), block.get("evaluation_seed"))
+                        chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
         for kind, wanted in (("task", wanted_tasks), ("method", wanted_methods)):
             left_out = set(wanted or ()) - {getattr(run, kind) for run in chosen.values()}
             if left_out and chosen:
@@ -180,6 +179,23 @@ class Suite:
             raise ConfigError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
         places = {run.name: place for place, run in enumerate(chosen.values())}
         return sorted(chosen.values(), key=lambda run: (run.steps / run.speed, run.seed, places[run.name]))
+
+    def _names(self, block: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """:return: The tasks and the methods of a block"""
+        tasks = _known(block.get("tasks", self.tasks), self.tasks, "task")
+        return tasks, _known(block.get("methods", self.methods), self.methods, "method")
+
+    def _joining(
+        self, blocks: list[dict[str, Any]], tasks: list[str] | None, methods: list[str] | None
+    ) -> list[dict[str, Any]]:
+        """:return: Blocks for tasks and methods that were asked for and are in none of the others, else as the first one"""
+        named = [self._names(block) for block in blocks]
+        there = [list(dict.fromkeys(name for names in one for name in names)) for one in zip(*named, strict=True)]
+        new_tasks = [task for task in tasks or () if task not in there[0]]
+        new_methods = [method for method in methods or () if method not in there[1]]
+        of_tasks = {**blocks[0], "tasks": new_tasks, "methods": methods or there[1]} if new_tasks else None
+        of_methods = {**blocks[0], "tasks": tasks or there[0], "methods": new_methods} if new_methods else None
+        return [block for block in (of_tasks, of_methods) if block is not None]
 
     def beside(self) -> list[str]:
         """:return: The methods that are no reward-free baselines: they read the reward, or are there to compare with only"""

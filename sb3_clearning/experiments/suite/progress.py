@@ -54,7 +54,9 @@ def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict
     :return: Seconds until all are done; the longest single run is a lower limit
     """
     forecast = Forecast(rows)
-    each = [forecast.seconds(run, states[run.name].done) for run in runs]
+    # A run with other settings is done again from the start.
+    done = {name: 0 if state.other_settings else state.done for name, state in states.items()}
+    each = [forecast.seconds(run, done[run.name]) for run in runs]
     return max(sum(each) / jobs, max(each, default=0.0))
 
 
@@ -92,8 +94,8 @@ class Progress:
         finished = sum(done[run.name] >= run.steps for run in self.runs)
         share = sum(min(done[run.name], run.steps) for run in self.runs) / sum(run.steps for run in self.runs)
         left = duration(time_left([run for run in self.runs if run.name not in failed], states, rows, self.jobs))
-        for name in news:
-            row = states[name].rows[-1]
+        for row in [states[name].rows[-1] for name in news if states[name].rows]:
+            name = f"{row['task']}/{row['method']}/seed_{row['seed']}"
             print(f"{name}: step {row['step']}, success {float(row['success']):.2f}, final distance {float(row['final']):.4f}")
         text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(going)} at work, {left} left"
         print(text + (f", {len(failed)} failed" if failed else ""), flush=True)

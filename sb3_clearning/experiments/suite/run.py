@@ -21,7 +21,7 @@ from sb3_clearning.evaluation import evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.rows import write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
-from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, Run, find_algorithm
+from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, ConfigError, Run, find_algorithm
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 from sb3_clearning.random_states import set_random_states, take_random_states
 
@@ -195,8 +195,10 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     """
     th.set_num_threads(1)
     with taken(folder, lock_seconds):
-        write_description(run, folder)  # rows never lie without the settings that made them
         rows = checkpoint.rows_of(folder)
+        if any(not run.has_settings_of(row) for row in rows):
+            raise ConfigError(f"{folder} has rows of other settings: do the run again with --redo, or take another --output.")
+        write_description(run, folder)  # rows never lie without the settings that made them
         if rows and int(rows[-1]["step"]) >= run.steps:
             return
         algorithm = find_algorithm(run.algorithm, run.method)

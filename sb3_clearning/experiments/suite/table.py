@@ -1,6 +1,6 @@
 """The output folder: a folder for each run, and the table that all their rows are merged into."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,9 +43,7 @@ class Output:
     def __init__(self, folder: Path):
         self.folder = folder
         self.table = folder / "suite.csv"
-        self._in_table: dict[str, list[dict[str, str]]] = {}
-        for row in self.rows():
-            self._in_table.setdefault(f"{row['task']}/{row['method']}/seed_{row['seed']}", []).append(row)
+        self._in_table = self._by_run()
 
     def rows(self) -> list[dict[str, str]]:
         """:return: The rows of the table; none if there is no table"""
@@ -57,6 +55,13 @@ class Output:
                 "away, or take another --output."
             )
         return rows
+
+    def _by_run(self) -> dict[str, list[dict[str, str]]]:
+        """:return: The rows of the table by the names of their runs"""
+        found: dict[str, list[dict[str, str]]] = {}
+        for row in self.rows():
+            found.setdefault(f"{row['task']}/{row['method']}/seed_{row['seed']}", []).append(row)
+        return found
 
     def run_folder(self, run: Run) -> Path:
         """
@@ -74,8 +79,10 @@ class Output:
         rows = checkpoint.rows_of(folder)
         # A run that has no row yet may have a checkpoint, which it would go on from.
         if rows or (folder / checkpoint.CHECKPOINTS).exists():
-            described = read_description(folder)
+            # Rows say by themselves what made them: another command may have described the run anew and not begun it.
+            described = None if rows else read_description(folder)
             other = described is not None and described.settings() != run.settings()
+            other = other or any(not run.has_settings_of(row) for row in rows)
             return State(rows, int(rows[-1]["step"]) if rows else 0, other)
         rows = self._in_table.get(run.name, [])
         other = any(not run.has_settings_of(row) for row in rows)
@@ -87,26 +94,39 @@ class Output:
         """
         :param runs: Runs that make room for new ones; they are kept under another name and leave the table
         """
-        for run in runs:
-            folder = self.run_folder(run)
-            number = 1
-            while (aside := self.folder / "aside" / f"{run.name}.{number}").exists():
-                number += 1
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            if folder.exists():
-                with taken(folder, 0):
-                    folder.rename(aside)
-            rows = self._in_table.pop(run.name, [])
-            if rows and not checkpoint.rows_of(aside):
-                write_rows(aside / checkpoint.ROWS, rows, FIELDS)
-        self.merge()
+        gone: set[str] = set()
+        try:
+            for run in runs:
+                self._put_aside(run)
+                gone.add(run.name)
+        finally:
+            self.merge(gone)
 
-    def merge(self) -> list[dict[str, str]]:
+    def _put_aside(self, run: Run) -> None:
+        folder = self.run_folder(run)
+        number = 1
+        while (aside := self.folder / "aside" / f"{run.name}.{number}").exists():
+            number += 1
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            with taken(folder, 0):
+                folder.rename(aside)
+        rows = self._in_table.get(run.name, [])
+        if rows and not checkpoint.rows_of(aside):
+            write_rows(aside / checkpoint.ROWS, rows, FIELDS)
+
+    def merge(self, without: Collection[str] = ()) -> list[dict[str, str]]:
         """
-        Write the table anew from the rows of all runs.
+        Write the table anew from what it has and from the rows of all runs. Other commands may do so at the same time.
 
+        :param without: The names of runs whose rows leave the table
         :return: All rows
         """
+        with taken(self.folder / "runs"):
+            self._in_table = {name: rows for name, rows in self._by_run().items() if name not in without}
+            return self._merge()
+
+    def _merge(self) -> list[dict[str, str]]:
         found = dict(self._in_table)
         for folder in self.folder.glob("runs/*/*/seed_*"):
             rows, name = checkpoint.rows_of(folder), "/".join(folder.parts[-3:])
