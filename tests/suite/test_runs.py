@@ -20,8 +20,9 @@ from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main, prepare
 from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm
+from sb3_clearning.experiments.suite.progress import time_left
 from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken, write_description
-from sb3_clearning.experiments.suite.table import Output
+from sb3_clearning.experiments.suite.table import Output, State
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
 
@@ -210,6 +211,45 @@ def test_two_commands_at_once_share_no_run(tmp_path: Path) -> None:
     folder = Output(tmp_path).run_folder(run)
     with taken(folder), pytest.raises(RunIsTaken, match="Another process"):
         execute(run, folder, lock_seconds=0)
+
+
+def test_commands_at_once_keep_each_others_rows_and_what_was_put_aside(tmp_path: Path) -> None:
+    config = write_config(tmp_path, steps=30)
+    first, second = (tiny_runs(config, [method])[0] for method in ("clearning", "next_state"))
+    undisturbed([first], tmp_path / "out")
+    early = Output(tmp_path / "out")  # a command that has read the table with the first run in it
+    late = Output(tmp_path / "out")
+    undisturbed([second], tmp_path / "out")
+    shutil.rmtree(early.folder / "runs")
+    assert {row["method"] for row in early.merge()} == {"clearning", "next_state"}
+    late.put_aside([first])
+    assert {row["method"] for row in early.merge()} == {"next_state"} == {row["method"] for row in table(early.folder)}
+    assert early.state(first) == ([], 0, False)
+
+
+def test_a_run_that_another_command_holds_keeps_its_settings(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=60), ["clearning"])
+    output = Output(tmp_path / "out")
+    undisturbed([type(run)(**{**run.__dict__, "steps": 30})], output.folder)
+    arguments = {"learning_starts": 20, "batch_size": 32}
+    (other,) = tiny_runs(write_config(tmp_path, steps=60, arguments=arguments), ["clearning"])
+    folder = output.run_folder(run)
+    write_description(other, folder)  # as a command does before it finds that the run is taken
+    assert not output.state(run).other_settings
+    assert output.state(other).other_settings
+    before = read_rows(folder / "rows.csv")
+    with pytest.raises(ConfigError, match=r"has rows of other settings: .*--redo"):
+        execute(other, folder)
+    assert read_rows(folder / "rows.csv") == before
+    execute(run, folder)
+    assert [row["step"] for row in read_rows(folder / "rows.csv")] == ["30", "60"]
+
+
+def test_a_run_with_other_settings_takes_its_whole_time_again(tmp_path: Path) -> None:
+    (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
+    rows = [{"task": "Tiny", "method": "clearning", "seed": "0", "step": "30", "seconds": "60"}]
+    for other, expected in ((False, 0.0), (True, 60.0)):
+        assert time_left([run], {run.name: State(rows, 30, other)}, rows, jobs=1) == expected
 
 
 @pytest.mark.slow
