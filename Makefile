@@ -26,6 +26,7 @@ pytest: install
 	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
 
 test-all: check-codestyle lint type
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[cluster]"
 	$(PYTEST) --cov --cov-report=
 	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
 

@@ -159,11 +159,13 @@ def raw_and_standardized(results: Path) -> list[str] | None:
     :param results: The folder of results
     :return: The same runs of the suite on observations as they are, and on standardized ones
     """
-    ends = [ends_of(read(results / "suite" / name) or []) for name in ("raw_observations.csv", "suite.csv")]
+    ends = ends_of(read(results / "suite" / "raw_observations.csv") or [])
+    rows = read(results / "suite" / "suite.csv") or []
+    standardized = {(row["task"], row["method"], row["seed"], row["step"]): row for row in rows}
     table = []
-    for run, raw in ends[0].items():
-        other = ends[1].get(run)
-        if other is not None and other["step"] == raw["step"]:
+    for run, raw in ends.items():
+        other = standardized.get((*run, raw["step"]))
+        if other is not None:
             numbers = [f"{float(row[name]):.{digits}f}" for name, digits in TRIAL_COLUMNS[:2] for row in (raw, other)]
             table.append([f"`{run[0]}`", f"`{run[1]}`", f"{int(raw['step']):,}", *numbers])
     header = ["task", "method", "steps", "success, raw", "standardized", "final distance, raw", "standardized"]

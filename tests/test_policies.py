@@ -114,7 +114,7 @@ class PlainCLearning:
 
     def update(self, batch: GoalBatch) -> None:
         model, size = self.model, len(batch.actions)
-        n_next = {0: 0, 1: size // 2}.get(model.lambda_, size // 4)
+        n_next = size // 4 if 0 < model.lambda_ < 1 else int(model.lambda_) * size // 2
         n_future = size // 2 - n_next
         obs, next_obs = self._features(batch.observations), self._features(batch.next_observations)
         with th.no_grad():
