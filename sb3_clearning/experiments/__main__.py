@@ -5,7 +5,7 @@ import sys
 
 EXPERIMENTS = {
     "core": "CLearning with its defaults on two tasks, five seeds each",
-    "demo": "two minutes on FetchReach: a trained agent, its learning curve and its future density",
+    "demo": "a few minutes on FetchReach: a trained agent, its learning curve and its future density",
     "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",
     "agents": "the best agents of the suite in rl-zoo3's layout, and a short film of each",
     "gridworld": "predictions of C-learning and Q-learning against the exact future, on- and off-policy",

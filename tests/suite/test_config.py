@@ -1,5 +1,6 @@
 """What the YAML files say, and errors in them."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.table import Output
 from suite.tiny import undisturbed, write_config
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +101,12 @@ def test_the_examples_of_the_docs_make_runs(tmp_path: Path) -> None:
     assert len(suite.runs(["mine"])) == 10
     (run,) = suite.runs(["tiny"])
     assert "noise_std" not in run.arguments
-    assert [row["step"] for row in undisturbed([run], tmp_path / "out")] == ["30"]
+    settings = run.settings()
+    (row,) = undisturbed([run], tmp_path / "out")
+    assert row["step"] == "30"
+    # SAC writes into the `policy_kwargs` that it is given.
+    assert json.loads(row["settings"]) == settings
+    assert not Output(tmp_path / "out").state(run).other_settings
 
 
 def test_runs_of_several_matrices_are_done_once(suite: Suite) -> None:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ def _learn(run: Run, folder: Path, algorithm: type[GoalAlgorithm]) -> None:
     if resumable.exists():
         model = algorithm.resume(resumable.folder, env)
     else:
-        model = algorithm("MultiInputPolicy", env, seed=run.seed * SEEDS_PER_RUN, **run.arguments)
+        model = algorithm("MultiInputPolicy", env, seed=run.seed * SEEDS_PER_RUN, **deepcopy(run.arguments))
     # The checkpoint first: a run that has all its rows has its last model, too.
     model.learn(run.steps, callback=[resumable, Evaluations(run, folder)])
     env.close()
@@ -231,7 +232,7 @@ def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorith
         env, seed = make_env(run), run.seed * SEEDS_PER_RUN + segment
         model = sb3_checkpoint.load(checkpoints, algorithm, env)
         if model is None:
-            model = algorithm("MultiInputPolicy", env, seed=seed, **run.arguments)
+            model = algorithm("MultiInputPolicy", env, seed=seed, **deepcopy(run.arguments))
         evaluations.init_callback(model)
         evaluations.begin()
         if model.num_timesteps < step:
