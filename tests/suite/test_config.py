@@ -217,6 +217,8 @@ def test_what_is_named_joins_the_matrix(tmp_path: Path, suite: Suite) -> None:
 def test_what_no_matrix_has_is_an_error(suite: Suite) -> None:
     with pytest.raises(ConfigError, match="No run is left"):
         suite.runs(["discounts", "maze_ratio"], tasks=["PointUMaze-v0"], methods=["next_state_same_discount"])
+    with pytest.raises(ConfigError, match="method next_state_same_discount is in none of the matrices discounts, maze_ratio"):
+        suite.runs(["discounts", "maze_ratio"], tasks=["PointUMaze-v0"], methods=["next_state", "next_state_same_discount"])
     with pytest.raises(ConfigError, match="There is no matrix 'all'"):
         suite.runs(["all"])
     with pytest.raises(ConfigError, match="can not be read"):

@@ -55,8 +55,7 @@ def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict
     """
     forecast = Forecast(rows)
     # A run with other settings is done again from the start.
-    done = {name: 0 if state.other_settings else state.done for name, state in states.items()}
-    each = [forecast.seconds(run, done[run.name]) for run in runs]
+    each = [forecast.seconds(run, 0 if states[run.name].other_settings else states[run.name].done) for run in runs]
     return max(sum(each) / jobs, max(each, default=0.0))
 
 
@@ -94,8 +93,8 @@ class Progress:
         finished = sum(done[run.name] >= run.steps for run in self.runs)
         share = sum(min(done[run.name], run.steps) for run in self.runs) / sum(run.steps for run in self.runs)
         left = duration(time_left([run for run in self.runs if run.name not in failed], states, rows, self.jobs))
-        for row in [states[name].rows[-1] for name in news if states[name].rows]:
-            name = f"{row['task']}/{row['method']}/seed_{row['seed']}"
+        for name in [name for name in news if states[name].rows]:
+            row = states[name].rows[-1]
             print(f"{name}: step {row['step']}, success {float(row['success']):.2f}, final distance {float(row['final']):.4f}")
         text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(going)} at work, {left} left"
         print(text + (f", {len(failed)} failed" if failed else ""), flush=True)

@@ -81,8 +81,8 @@ class Output:
         if rows or (folder / checkpoint.CHECKPOINTS).exists():
             # Rows say by themselves what made them: another command may have described the run anew and not begun it.
             described = None if rows else read_description(folder)
-            other = described is not None and described.settings() != run.settings()
-            other = other or any(not run.has_settings_of(row) for row in rows)
+            same = described is None or described.settings() == run.settings()
+            other = not (same and all(run.has_settings_of(row) for row in rows))
             return State(rows, int(rows[-1]["step"]) if rows else 0, other)
         rows = self._in_table.get(run.name, [])
         other = any(not run.has_settings_of(row) for row in rows)
