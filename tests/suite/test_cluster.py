@@ -1,5 +1,6 @@
 """The matrix on a real Ray cluster of two nodes on this machine, one of which is killed in the middle."""
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,19 @@ def test_a_lost_nodes_runs_go_on_from_their_checkpoints(tmp_path: Path, monkeypa
     finally:
         ray.shutdown()
         nodes.shutdown()
+
+
+@pytest.mark.slow
+def test_a_class_that_a_node_has_not_is_said_once_and_not_tried_again(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    (run,) = tiny_runs(write_config(tmp_path), ["clearning"])[:1]
+    run = dataclasses.replace(run, algorithm="not_on_this_node:Mine")
+    output = Output(tmp_path / "shared")
+    try:
+        ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80_000_000, log_to_driver=False)
+        assert cluster.run_all([run], output, "local", lambda *_: None) == {run.name}
+    finally:
+        ray.shutdown()
+    log = (output.run_folder(run) / "log.txt").read_text()
+    assert log.count("on the node") == 1
+    assert "No module named 'not_on_this_node'" in log.splitlines()[-1]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.config import ConfigError, Run
 from sb3_clearning.experiments.suite.local import note
 from sb3_clearning.experiments.suite.run import execute, read_description, write_description
 from sb3_clearning.experiments.suite.table import Output
@@ -45,6 +45,9 @@ def run_on_node(folder: str) -> None:
         print(f"on the node {node}")
         try:
             execute(run, path, LOCK_SECONDS)
+        except ConfigError as error:
+            # It is a SystemExit, which Ray takes for a lost process and starts again.
+            raise RuntimeError(str(error)) from error
         except Exception:
             traceback.print_exc(file=log)
             raise
