@@ -189,6 +189,30 @@ def check_rows(table: Path, runs: list[Run]) -> None:
         ("methods: {x: {tasks: [T]}}", "`tasks` of x of methods in .* must be a mapping of tasks, not"),
         ("methods: {x: {algorithm: 1}}", "`algorithm` of x of methods in .* must be module:class, not 1"),
         ("matrices: {m: [{methods: clearning}]}", "`methods` of m of matrices in .* must be a list, not 'clearning'"),
+        (
+            "methods: {x: {tasks: {SawyerReach-v0: 5}}}",
+            "SawyerReach-v0 of `tasks` of x of methods in .* a mapping",
+        ),
+        (
+            "methods: {x: {tasks: {SawyerPush: {tau: 0.1}}}}",
+            "x has arguments for 'SawyerPush', which is none of the tasks",
+        ),
+        ("methods: {x: {algorithm: }}", "`algorithm` of x of methods in .* must be module:class, not None"),
+        ("methods: {x: {algorithm: 'numpy:array'}}\nmatrices: {m: [{methods: [x]}]}", "not 'numpy:array': it is no class"),
+        ("matrices: {m: []}", "The matrix m in .* must be a list of blocks"),
+        ("matrices: {m: [{tasks: }]}", "`tasks` of m of matrices in .* must be a list, not None"),
+        ("matrices: {m: [{tasks: [[T]]}]}", r"There is no task \['T'\]"),
+        ("matrices: {m: [{seeds: true}]}", "Seeds must be .*, not True"),
+        ("matrices: {m: [{seeds: [true]}]}", r"Seeds must be .*, not \[True\]"),
+        ("arguments: {1: 2}\nmatrices: {m: [{methods: [clearning]}]}", "has no argument '1'"),
+        ("tasks: {T: {env: }}", "`env` of T of tasks in .* must be text, not None"),
+        (
+            "tasks: {T: {env_kwargs: {day: 2026-01-02}}}\nmatrices: {m: [{tasks: [T]}]}",
+            "must be text, numbers, or lists .*date",
+        ),
+        ("tasks: {my/Env-v0: {}}", "The name 'my/Env-v0' of tasks in .* without a slash, .*; a task's `env` may have one"),
+        ("methods: {..: {}}", "The name '..' of methods in .* begin with no dot"),
+        ("matrices: {1: [{}]}", "The name 1 of matrices in .* must be text"),
         ("tasks: {T: {steps: 5000, evaluate_every: 1}}\nmatrices: {m: [{tasks: [T]}]}", "raise its `evaluate_every`"),
     ],
 )
@@ -197,6 +221,29 @@ def test_errors_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> No
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         Suite.load([path]).runs(["m"])
+
+
+def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yml"
+    path.write_bytes("# größer".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"is not valid YAML: .*utf-8"):
+        Suite.load([path])
+
+
+def test_each_matrix_has_its_own_runs(suite: Suite) -> None:
+    """What one of several matrices has does not join the others, and a matrix keeps its own steps."""
+    found = suite.runs_of_each(["paper", "maze_ratio"], methods=["ratio_0.9"])
+    assert {matrix: len(runs) for matrix, runs in found.items()} == {"paper": 0, "maze_ratio": 3}
+    found = suite.runs_of_each(["paper", "longer"], tasks=["SawyerPush-v0"], methods=["clearning", "ratio_0.9"])
+    of_ours = {matrix: {run.steps for run in runs if run.method == "clearning"} for matrix, runs in found.items()}
+    assert of_ours == {"paper": {60_000}, "longer": {100_000}}
+    joined = {matrix: sorted(run.seed for run in runs if run.method == "ratio_0.9") for matrix, runs in found.items()}
+    assert joined == {"paper": [0, 1, 2], "longer": []}
+    together = suite.runs(["paper", "longer"], tasks=["SawyerPush-v0"], methods=["clearning", "ratio_0.9"], seeds=iter([0, 5]))
+    assert {(run.method, run.seed, run.steps) for run in together} == {
+        *(("clearning", seed, 100_000) for seed in (0, 5)),
+        *(("ratio_0.9", seed, 60_000) for seed in (0, 5)),
+    }
 
 
 def test_what_is_named_joins_the_matrix(tmp_path: Path, suite: Suite) -> None:

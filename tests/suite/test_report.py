@@ -1,5 +1,6 @@
 """The report against a table whose truth is known."""
 
+import dataclasses
 import json
 from itertools import product
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite.config import ConfigError, Run, Suite
-from sb3_clearning.experiments.suite.figures import plot_ratio
+from sb3_clearning.experiments.suite.figures import plot_curves, plot_ratio
 from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates, interquartile_mean, probability_of_improvement
 from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, results_table, verdicts, write_report
 from sb3_clearning.experiments.suite.scores import FINAL, REMAINING, SUCCESS, Scores
@@ -210,3 +212,19 @@ def test_the_prediction_is_marked_only_within_the_sweep(
     plot_ratio(scores, "PointUMaze-v0", found, 0.99, None, tmp_path / "ratio.png")
     # In both panels, at 0.995 between 251 / 256 and 255 / 256.
     assert lines == pytest.approx([] if marked is None else [marked, marked], abs=1e-4)
+
+
+@pytest.mark.parametrize("matrix", ["paper", "longer", "lookahead", "discounts", "maze_ratio", "ablation"])
+def test_the_committed_report_is_that_of_the_committed_table(suite: Suite, matrix: str) -> None:
+    folder = Path(__file__).parents[2] / "results" / "suite"
+    scores = Scores(read_rows(folder / "suite.csv"), suite.runs_of_each([matrix])[matrix])
+    lines = (folder / f"{matrix}.md").read_text().splitlines()
+    for measure in (SUCCESS, FINAL):
+        table = results_table(scores, measure)
+        assert any(lines[start : start + len(table)] == table for start in range(len(lines))), measure.name
+
+
+def test_curves_of_many_methods_have_colors(suite: Suite, tmp_path: Path) -> None:
+    runs = [dataclasses.replace(suite.run("SawyerReach-v0", "clearning", 0), method=f"m{place}") for place in range(40)]
+    plot_curves(Scores([row(run, run.steps, 0.5) for run in runs], runs), SUCCESS, tmp_path / "many.png")
+    assert (tmp_path / "many.png").exists()

@@ -20,6 +20,7 @@ from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main, prepare
 from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm
+from sb3_clearning.experiments.suite.her_td3 import HerTD3
 from sb3_clearning.experiments.suite.progress import time_left
 from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken, write_description
 from sb3_clearning.experiments.suite.table import Output, State
@@ -395,10 +396,32 @@ def test_status_says_what_is_there_and_what_is_missing(tmp_path: Path, capsys: p
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_the_runs(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_runs_with_a_checkpoint(tmp_path: Path) -> None:
     process, run = _in_the_middle(tmp_path)
-    os.kill(process.pid, signal.SIGINT)
+    (child,) = _children(process)
+    assert os.getpgid(child) != process.pid  # two signals would end it before its checkpoint
+    os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C is for the whole group
     _, error = process.communicate(timeout=60)
     assert "The same command goes on" in error
-    with taken(Output(tmp_path / "out").run_folder(run), seconds=0):
+    folder = Output(tmp_path / "out").run_folder(run)
+    assert "Stopped at step" in (folder / "log.txt").read_text()
+    with taken(folder, seconds=0):
         pass
+
+
+def test_a_run_that_is_extended_has_new_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the shorter run, at step 45, is an evaluation that the longer one alone would not have."""
+    seeds: list[int | None] = []
+    seed_all = HerTD3.set_random_seed
+
+    def remember(model: HerTD3, seed: int | None = None) -> None:
+        seeds.append(seed)
+        seed_all(model, seed)
+
+    monkeypatch.setattr(HerTD3, "set_random_seed", remember)
+    for steps in (45, 90):
+        (run,) = tiny_runs(write_config(tmp_path, {"sb3_td3_her": steps}))
+        execute(run, tmp_path / "run")
+    assert [int(row["step"]) for row in checkpoint.rows_of(tmp_path / "run")] == [30, 45, 60, 90]
+    # Making a model seeds it, too.
+    assert list(dict.fromkeys(seed for seed in seeds if seed is not None)) == [0, 1, 2, 3]

@@ -66,7 +66,12 @@ def start(config: Path, output: Path, *options: str) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}", "CUDA_VISIBLE_DEVICES": ""}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(  # type: ignore[call-overload]
-        command(config, output, *options), text=True, env=env, preexec_fn=_hear_interrupts, **pipes
+        command(config, output, *options),
+        text=True,
+        env=env,
+        preexec_fn=_hear_interrupts,
+        start_new_session=True,  # a process group of its own, as a terminal's command has it
+        **pipes,
     )
 
 

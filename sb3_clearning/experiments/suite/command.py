@@ -67,9 +67,9 @@ def main(argv: list[str]) -> None:
         print(status(runs, output, options.jobs))
         return
     if options.report:
-        for matrix in options.matrix:
-            of_matrix = suite.runs([matrix], options.tasks, options.methods, options.seeds, options.steps)
-            print(report(matrix, of_matrix, suite, output))
+        of_each = suite.runs_of_each(options.matrix, options.tasks, options.methods, options.seeds, options.steps)
+        for matrix in [matrix for matrix, of_matrix in of_each.items() if of_matrix]:
+            print(report(matrix, of_each[matrix], suite, output))
         return
     prepare(runs, output, options.redo)
     progress = Progress(runs, output, options.jobs)

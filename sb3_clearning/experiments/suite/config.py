@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +117,16 @@ class Suite:
         suite = cls()
         for path in (SHIPPED, *paths):
             try:
-                content = yaml.safe_load(path.read_text())
+                content = yaml.safe_load(path.read_text(encoding="utf-8"))
             except OSError as error:
                 raise ConfigError(f"{path} can not be read: {error.strerror}") from error
-            except yaml.YAMLError as error:
+            except (yaml.YAMLError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
             suite._join(content, path)
+        for name, method in suite.methods.items():
+            for task in method.get("tasks") or ():
+                if task not in suite.tasks:
+                    raise ConfigError(f"The method {name} has arguments for {task!r}, which is none of the tasks.")
         return suite
 
     def _join(self, content: Any, path: Path) -> None:
@@ -136,9 +140,15 @@ class Suite:
             getattr(self, name).update(part)
         for kind, known in (("tasks", TASK_KEYS), ("methods", METHOD_KEYS)):
             for name, entry in (content.get(kind) or {}).items():
+                _check_name(name, f"{kind} in {path}")
                 _check_entry(entry, known, SHAPES[kind], f"{name} of {kind} in {path}")
+        for name, method in (content.get("methods") or {}).items():
+            for task, arguments in (method.get("tasks") or {}).items():
+                if not isinstance(arguments, dict):
+                    raise ConfigError(f"{task} of `tasks` of {name} of methods in {path} must be a mapping.")
         for name, blocks in (content.get("matrices") or {}).items():
-            if not isinstance(blocks, list):
+            _check_name(name, f"matrices in {path}")
+            if not isinstance(blocks, list) or not blocks:
                 raise ConfigError(f"The matrix {name} in {path} must be a list of blocks with `methods` and `seeds`.")
             for block in blocks:
                 _check_entry(block, BLOCK_KEYS, SHAPES["matrices"], f"{name} of matrices in {path}")
@@ -159,26 +169,47 @@ class Suite:
         :param steps: The steps in the place of the tasks' own
         :return: The runs, each once, the cheap ones first
         """
-        matrices = list(matrices)
-        wanted_tasks = None if tasks is None else _known(tasks, self.tasks, "task")
-        wanted_methods = None if methods is None else _known(methods, self.methods, "method")
-        blocks = [block for matrix in _known(matrices, self.matrices, "matrix") for block in self.matrices[matrix]]
-        chosen: dict[str, Run] = {}
-        for block in [*blocks, *self._joining(blocks, wanted_tasks, wanted_methods)]:
-            block_tasks, block_methods = self._names(block)
-            for task in [task for task in block_tasks if wanted_tasks is None or task in wanted_tasks]:
-                for method in [name for name in block_methods if wanted_methods is None or name in wanted_methods]:
-                    for seed in _seeds(block.get("seeds", 1) if seeds is None else list(seeds), ", ".join(matrices)):
-                        run = self.run(task, method, seed, steps or block.get("steps"), block.get("evaluation_seed"))
-                        chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
-        for kind, wanted in (("task", wanted_tasks), ("method", wanted_methods)):
-            left_out = set(wanted or ()) - {getattr(run, kind) for run in chosen.values()}
+        matrices, tasks, methods = list(matrices), list(tasks or ()) or None, list(methods or ()) or None
+        of_each = self.runs_of_each(matrices, tasks, methods, seeds, steps)
+        chosen = _each_once(run for runs in of_each.values() for run in runs)
+        for kind, wanted in (("task", tasks), ("method", methods)):
+            left_out = set(wanted or ()) - {getattr(run, kind) for run in chosen}
             if left_out and chosen:
                 raise ConfigError(f"The {kind} {sorted(left_out)[0]} is in none of the matrices {', '.join(matrices)}.")
         if not chosen:
             raise ConfigError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
-        places = {run.name: place for place, run in enumerate(chosen.values())}
-        return sorted(chosen.values(), key=lambda run: (run.steps / run.speed, run.seed, places[run.name]))
+        # Sorting leaves equal ones in their order.
+        return sorted(chosen, key=lambda run: (run.steps / run.speed, run.seed))
+
+    def runs_of_each(
+        self,
+        matrices: Iterable[str],
+        tasks: Iterable[str] | None = None,
+        methods: Iterable[str] | None = None,
+        seeds: Iterable[int] | None = None,
+        steps: int | None = None,
+    ) -> dict[str, list[Run]]:
+        """
+        :return: The runs of each matrix, for the parameters of :meth:`runs`. What is in none of them joins the first
+        """
+        matrices = _known(matrices, self.matrices, "matrix")
+        wanted_tasks = None if tasks is None else _known(tasks, self.tasks, "task")
+        wanted_methods = None if methods is None else _known(methods, self.methods, "method")
+        wanted_seeds = None if seeds is None else list(seeds)
+        blocks = {matrix: list(self.matrices[matrix]) for matrix in matrices}
+        joining = self._joining([block for of_one in blocks.values() for block in of_one], wanted_tasks, wanted_methods)
+        blocks[matrices[0]] += joining
+
+        def of_block(block: dict[str, Any], matrix: str) -> Iterator[Run]:
+            block_tasks, block_methods = self._names(block)
+            for task in [task for task in block_tasks if wanted_tasks is None or task in wanted_tasks]:
+                for method in [name for name in block_methods if wanted_methods is None or name in wanted_methods]:
+                    for seed in _seeds(block.get("seeds", 1) if wanted_seeds is None else wanted_seeds, matrix):
+                        yield self.run(task, method, seed, steps or block.get("steps"), block.get("evaluation_seed"))
+
+        return {
+            matrix: _each_once(run for block in of_one for run in of_block(block, matrix)) for matrix, of_one in blocks.items()
+        }
 
     def _names(self, block: dict[str, Any]) -> tuple[list[str], list[str]]:
         """:return: The tasks and the methods of a block"""
@@ -239,7 +270,21 @@ class Suite:
         if len(run.evaluations()) >= SEEDS_PER_RUN:
             raise ConfigError(f"The task {task} has {len(run.evaluations())} evaluations: raise its `evaluate_every`.")
         check_arguments(run)
+        try:
+            run.settings()
+        except TypeError as error:
+            raise ConfigError(
+                f"Arguments of {run.name} must be text, numbers, or lists or mappings of them: {error}."
+            ) from error
         return run
+
+
+def _each_once(runs: Iterable[Run]) -> list[Run]:
+    """:return: Of runs with the same name the longest, at the place of the first"""
+    chosen: dict[str, Run] = {}
+    for run in runs:
+        chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
+    return list(chosen.values())
 
 
 def find_algorithm(name: str, method: str) -> type:
@@ -250,11 +295,14 @@ def find_algorithm(name: str, method: str) -> type:
     """
     module, _, attribute = name.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
+        if not isinstance(found, type):
+            raise ValueError("it is no class")
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"`algorithm` of the method {method} must be module:class, as sb3_clearning:CLearning, not {name!r}: {error}."
         ) from error
+    return found
 
 
 def argument_names(algorithm: type) -> set[str]:
@@ -277,12 +325,19 @@ def check_arguments(run: Run) -> None:
     :param run: A run whose arguments are held against its algorithm's, before any run is started
     """
     known = argument_names(find_algorithm(run.algorithm, run.method))
-    unknown = sorted(set(run.arguments) - known)
+    unknown = sorted(map(str, set(run.arguments) - known))
     if unknown:
         raise ConfigError(
             f"{run.algorithm} of the method {run.method} has no argument {unknown[0]!r}. It has: {', '.join(sorted(known))}. "
             f"What all methods are given is left out with `without: [{', '.join(unknown)}]` in the method's entry."
         )
+
+
+def _check_name(name: Any, where: str) -> None:
+    """Tasks' and methods' names are those of folders."""
+    if not isinstance(name, str) or not name or name.startswith(".") or set(name) & {"/", "\\"}:
+        hint = "; a task's `env` may have one" if isinstance(name, str) and "/" in name else ""
+        raise ConfigError(f"The name {name!r} of {where} must be text without a slash, and begin with no dot{hint}.")
 
 
 def _check_entry(entry: Any, known: set[str], shapes: dict[str, tuple[type, str]], where: str) -> None:
@@ -292,8 +347,9 @@ def _check_entry(entry: Any, known: set[str], shapes: dict[str, tuple[type, str]
     if unknown:
         raise ConfigError(f"{where} has an unknown key {sorted(map(str, unknown))[0]!r}. Known: {', '.join(sorted(known))}.")
     for key, (kind, said) in shapes.items():
-        value = entry.get(key)
-        if value is not None and not isinstance(value, kind):
+        value = entry.get(key, kind())
+        nothing = value is None and kind is dict  # what YAML has for a key without a value
+        if not nothing and not isinstance(value, kind):
             raise ConfigError(f"`{key}` of {where} must be {said}, not {value!r}.")
 
 
@@ -311,16 +367,15 @@ def _number(value: Any, name: str, task: str, whole: bool = True) -> Any:
 def _known(names: Iterable[str], known: Mapping[str, Any], kind: str) -> list[str]:
     names = list(names)
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
     return names
 
 
 def _seeds(seeds: Any, matrix: str) -> list[int]:
     """:return: The seeds of a block: a list, or how many from 0 on"""
-    found = list(range(seeds)) if isinstance(seeds, int) else seeds
-    valid = isinstance(found, list) and found and all(isinstance(seed, int) and 0 <= seed < SEEDS_PER_RUN for seed in found)
-    if not valid:
+    found = list(range(seeds)) if type(seeds) is int else seeds  # True is an int, too
+    if not isinstance(found, list) or not found or not all(type(seed) is int and 0 <= seed < SEEDS_PER_RUN for seed in found):
         raise ConfigError(
             f"Seeds must be a number of seeds or a list of seeds below {SEEDS_PER_RUN}, not {seeds!r} ({matrix})."
         )

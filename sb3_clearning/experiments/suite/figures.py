@@ -39,7 +39,8 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
     lines = -(-len(scores.tasks) // columns)
     figure = _figure(figsize=(3.4 * columns, 2.8 * lines + 0.6))
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    colors = {method: f"C{place}" if place < 10 else f"{0.9 * place / 30:.2f}" for place, method in enumerate(scores.methods)}
+    greys = max(len(scores.methods), 30)
+    colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / greys:.2f}" for place, m in enumerate(scores.methods)}
     for panel in panels[len(scores.tasks) :]:
         panel.axis("off")
     for panel, task in zip(panels, scores.tasks, strict=False):

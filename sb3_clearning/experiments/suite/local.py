@@ -27,8 +27,11 @@ def start(run: Run, output: Output) -> subprocess.Popen[bytes]:
     folder = output.run_folder(run)
     write_description(run, folder)
     command = [sys.executable, "-m", "sb3_clearning.experiments", "suite", "--run", str(folder), "--parent", str(os.getpid())]
+    env = {**os.environ, **ONE_THREAD}
     with (folder / "log.txt").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **ONE_THREAD})
+        # A session of its own: a terminal's Ctrl-C comes to this process alone, which asks the run to end once. The run takes
+        # a second signal for impatience and writes no checkpoint.
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True)
 
 
 def run_all(runs: list[Run], output: Output, jobs: int, report: Callable[[set[str], set[str]], None]) -> set[str]:

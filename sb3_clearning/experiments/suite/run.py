@@ -127,6 +127,11 @@ class Evaluations(BaseCallback):
         # Now, as the code was read: the checkout may change while the run goes on.
         self._origin = {"versions": versions(), "commit": commit()}
 
+    @property
+    def n_rows(self) -> int:
+        """:return: How many evaluations have a row"""
+        return len(self._rows)
+
     def due(self, step: int) -> list[int]:
         """
         :param step: The run's steps so far
@@ -226,10 +231,9 @@ def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorith
     """
     checkpoints = folder / checkpoint.CHECKPOINTS
     evaluations = Evaluations(run, folder)
-    for segment, step in enumerate(run.evaluations()):
-        if step not in evaluations.due(step):
-            continue
-        env, seed = make_env(run), run.seed * SEEDS_PER_RUN + segment
+    for step in evaluations.due(run.steps):
+        # Counted by the rows: a run to which steps are added may have been evaluated where it ended before.
+        env, seed = make_env(run), run.seed * SEEDS_PER_RUN + evaluations.n_rows
         model = sb3_checkpoint.load(checkpoints, algorithm, env)
         if model is None:
             model = algorithm("MultiInputPolicy", env, seed=seed, **deepcopy(run.arguments))
