@@ -173,8 +173,8 @@ class CLearning(GoalAlgorithm):
     def relabelling(self) -> dict[str, float]:
         r"""
         Half of a batch has random goals, the other half next and future ones, as many of each as of the other. The appendix's
-        table has :math:`\lambda/2` and :math:`(1-\lambda)/2` of them; here lambda is in their weights alone, so that the loss
-        is the same and the future goals, which carry most of the weight, are not few where lambda is near 1.
+        table has :math:`\lambda/2` and :math:`(1-\lambda)/2` of them; here lambda is in their weights alone, so that the
+        classifiers' loss is the same and the future goals, which carry most of its weight, are not few where lambda is near 1.
 
         :return: For each kind of goal its share of a batch
         """
