@@ -136,7 +136,11 @@ class GoalTD3(GoalAlgorithm):
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
-        if isinstance(self.relabel, str) and self.relabel not in RELABELLING:
+        if isinstance(self.relabel, Mapping):
+            named = all(isinstance(share, (int, float)) for share in self.relabel.values())
+        else:
+            named = isinstance(self.relabel, str) and self.relabel in RELABELLING
+        if not named:
             raise ValueError(
                 f"`relabel` must be one of {tuple(RELABELLING)}, or shares of goals like {RELABELLING['next']}, not "
                 f"{self.relabel!r}."

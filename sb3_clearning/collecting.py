@@ -7,6 +7,7 @@ from gymnasium import spaces
 from stable_baselines3 import TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
+from stable_baselines3.common.type_aliases import RolloutReturn
 
 from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.distances import DistanceTracker, goal_distance
@@ -43,6 +44,25 @@ class GoalCollecting(TD3):
             self.action_noise = PinkActionNoise(std)
         else:
             raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
+
+    def collect_rollouts(self, *arguments: Any, **keywords: Any) -> RolloutReturn:
+        """
+        Collect experience, as SB3 does.
+
+        :param arguments: SB3's
+        :param keywords: SB3's
+        :return: How many steps and episodes, and whether training goes on
+        """
+        whole = False
+        try:
+            result = super().collect_rollouts(*arguments, **keywords)
+            whole = result.continue_training
+            return result
+        finally:
+            if not whole:
+                # A callback or an error ended it after a step that was not stored, and the environment may be in another
+                # episode: whoever goes on begins a new one, and no future goal is of two episodes.
+                self._last_obs = None
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1

@@ -327,7 +327,12 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         self._offline = False
         with clear_faults(self):
             return super().learn(
-                total_timesteps, callback, log_interval, tb_log_name or type(self).__name__, reset_num_timesteps, progress_bar
+                total_timesteps,
+                callback,
+                log_interval or None,  # type: ignore[arg-type]  # SB3 divides by it
+                tb_log_name or type(self).__name__,
+                reset_num_timesteps,
+                progress_bar,
             )
 
     # -- saving --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from stable_baselines3 import TD3
-from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 
 from sb3_clearning.buffers import GoalReplayBuffer
@@ -20,6 +20,17 @@ class OfflineProgressBar(ProgressBarCallback):
     def _on_step(self) -> bool:
         self.pbar.update(1)
         return True
+
+
+def _beside(callback: MaybeCallback, added: BaseCallback) -> CallbackList:
+    """:return: The user's callbacks, if any, and one more"""
+    if callback is None:
+        own: list[BaseCallback] = []
+    elif isinstance(callback, BaseCallback):
+        own = [callback]
+    else:
+        own = callback if isinstance(callback, list) else [ConvertCallback(callback)]
+    return CallbackList([*own, added])
 
 
 class OfflineLearning(TD3):
@@ -56,14 +67,18 @@ class OfflineLearning(TD3):
                 "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
                 "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
             )
+        if self.env is None:
+            raise ValueError(
+                "The model has no environment, which learning asks for its spaces: give it to `load` (env=…), or call "
+                "`model.set_env(env)` first. No step is taken in it."
+            )
         self._offline = True
         with clear_faults(self):  # type: ignore[arg-type]
-            callbacks: list[BaseCallback] = [OfflineProgressBar()] if progress_bar else []
+            if progress_bar:
+                callback = _beside(callback, OfflineProgressBar())
             total, running = self._setup_learn(
                 gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
             )
-            if callbacks:
-                running = self._init_callback([running, *callbacks])
             running.on_training_start({**locals(), "total_timesteps": total}, globals())
             while self.num_timesteps < total:
                 self._update_current_progress_remaining(self.num_timesteps, total)

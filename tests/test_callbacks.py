@@ -1,3 +1,4 @@
+import contextlib
 import json
 import pathlib
 from typing import Any
@@ -20,7 +21,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sb3_clearning import CLearning, goal_algorithm
+from sb3_clearning import CLearning, ResumableCheckpoint, goal_algorithm
 
 TRAIN_METRICS = {
     *("train/classifier_loss", "train/accuracy_positive", "train/accuracy_negative", "train/logits_positive"),
@@ -185,6 +186,34 @@ def test_callbacks_that_stop_training() -> None:
     assert model.num_timesteps == 20
 
 
+@pytest.mark.parametrize("ends", ["stops", "fails"])
+def test_an_episode_that_a_callback_ended_is_not_gone_on_with(ends: str) -> None:
+    """SB3 has taken a step by then, here the last of the second episode, that is not stored."""
+    model = small_model(PointEnv(length=10))
+
+    def end(_locals: dict[str, Any], _globals: dict[str, Any]) -> bool:
+        if ends == "fails" and model.num_timesteps == 20:
+            raise RuntimeError("a callback's own")
+        return model.num_timesteps < 20
+
+    with pytest.raises(RuntimeError) if ends == "fails" else contextlib.nullcontext():
+        model.learn(500, callback=end)
+    model.learn(15, reset_num_timesteps=False)
+    stored = model.replay_buffer.transitions()
+    assert np.flatnonzero(stored.truncations).tolist() == [9, 18, 28, 33]  # and what is stored so far
+    times = np.round(10 * stored.observations["observation"][:, 2]).astype(int)
+    assert times.tolist() == [*range(10), *range(9), *range(10), *range(5)]
+    next_times = np.round(10 * stored.next_observations["observation"][:, 2]).astype(int)
+    assert (next_times == times + 1).all()
+
+
+def test_no_logs(tmp_path: pathlib.Path) -> None:
+    model = small_model(PointEnv())
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    model.learn(40, log_interval=0)
+    assert (tmp_path / "progress.csv").read_text() == ""
+
+
 def test_lists_of_callbacks_and_functions() -> None:
     calls: list[int] = []
 
@@ -298,6 +327,14 @@ def test_a_progress_bar_offline(filled: CLearning, monkeypatch: pytest.MonkeyPat
     assert shown == {"total": 4, "n": 4, "closed": True}
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_progress_bar_beside_a_checkpoint(as_list: bool, filled: CLearning, tmp_path: pathlib.Path) -> None:
+    """A callback is made ready once: two would want the same folder."""
+    checkpoint = ResumableCheckpoint(tmp_path, every=5)
+    filled.learn_offline(10, callback=[checkpoint] if as_list else checkpoint, progress_bar=True)
+    assert CLearning.resume(tmp_path, PointEnv()).num_timesteps == 10
+
+
 def test_a_learning_rate_schedule_offline() -> None:
     model = small_model(PointEnv(), learning_starts=1000, learning_rate=lambda progress: progress).learn(20)
     rates: list[float] = []
@@ -330,7 +367,7 @@ def test_offline_training_after_loading(filled: CLearning, tmp_path: pathlib.Pat
     filled.save_replay_buffer(tmp_path / "buffer")
     model = CLearning.load(tmp_path / "model", device="cpu")
     model.load_replay_buffer(tmp_path / "buffer")
-    with pytest.raises(AssertionError, match="You must set the environment"):  # as SB3's learn()
+    with pytest.raises(ValueError, match=r"no environment.*call `model\.set_env\(env\)` first"):
         model.learn_offline(5)
     model.set_env(PointEnv())
     before = weights(model)

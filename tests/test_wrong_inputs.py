@@ -237,6 +237,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearning.resume", lambda: CLearning.resume(".", None), "`resume` needs the environment"),  # type: ignore[arg-type]
     # -- GoalTD3
     ("GoalTD3", baseline(relabel="all"), r"`relabel` must be one of \('none', 'next', 'her', 'her_half'\)"),
+    ("GoalTD3", baseline(relabel=None), "`relabel` must be one of .*, not None"),
+    ("GoalTD3", baseline(relabel={"next": "half", "random": 0.5}), "`relabel` must be one of .*, or shares of goals like"),
     ("GoalTD3", baseline(relabel={"next": 0.5}), "shares of the goals must be at least 0 and add up to 1"),
     ("GoalTD3", baseline(relabel={"past": 1.0}), r"Unknown kinds of goals \['past'\]"),
     ("GoalTD3", baseline(q_loss="huber"), '`q_loss` must be "mse" or "bce", not \'huber\''),
