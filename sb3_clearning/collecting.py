@@ -6,12 +6,12 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3 import TD3
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
+from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.type_aliases import RolloutReturn
 
 from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.distances import DistanceTracker, goal_distance
-from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
+from sb3_clearning.noise import PinkUniformActions, name_of, named_noise
 from sb3_clearning.policies import CLearningPolicy
 
 
@@ -26,23 +26,20 @@ class GoalCollecting(TD3):
     _distances: DistanceTracker
 
     def _resolve_action_noise(self) -> None:
-        """Make the named noise. After loading it is an object already."""
-        name = self.action_noise
+        """Make the named noise, after loading anew: ``noise_std`` may have been replaced."""
+        noise: Any = self.action_noise
+        name = name_of(noise) or noise if isinstance(noise, ActionNoise) else noise
         if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
             # Saved with another number of environments. `_setup_learn` vectorizes it anew.
-            self.action_noise = name = name.base_noise
-        if name is None or isinstance(name, ActionNoise):
-            return
-        if name == "auto":
+            self.action_noise = name.base_noise
+        elif name == "auto":
             name = None if self.policy.stochastic_actor else "pink"
-        std = self.noise_std * np.ones(self.action_space.shape)
         if name is None:
             self.action_noise = None
-        elif name == "gaussian":
-            self.action_noise = NormalActionNoise(np.zeros_like(std), std)
-        elif name == "pink":
-            self.action_noise = PinkActionNoise(std)
-        else:
+        elif name in ("gaussian", "pink"):
+            assert self.action_space.shape is not None
+            self.action_noise = named_noise(name, self.noise_std * np.ones(self.action_space.shape))
+        elif not isinstance(name, ActionNoise):
             raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
 
     def collect_rollouts(self, *arguments: Any, **keywords: Any) -> RolloutReturn:

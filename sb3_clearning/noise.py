@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch as th
 from numpy.typing import DTypeLike
-from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
 
 
 def pink_noise(length: int, shape: tuple[int, ...] = (), beta: float = 1.0) -> np.ndarray:
@@ -90,6 +90,26 @@ class PinkActionNoise(ActionNoise):
 
     def __repr__(self) -> str:
         return f"PinkActionNoise(sigma={self._sigma}, length={self._length}, beta={self._beta})"
+
+
+def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
+    """
+    :param name: "gaussian" or "pink"
+    :param sigma: Standard deviation of each action dimension
+    :return: The noise, which remembers that it was made by name: a model that is loaded makes it anew, of its ``noise_std``
+    """
+    noise = NormalActionNoise(np.zeros_like(sigma), sigma) if name == "gaussian" else PinkActionNoise(sigma)
+    noise.__dict__["name"] = name
+    return noise
+
+
+def name_of(noise: ActionNoise) -> str | None:
+    """
+    :param noise: A noise
+    :return: The name that it was made by, None if it was made by the user
+    """
+    single = noise.base_noise if isinstance(noise, VectorizedActionNoise) else noise
+    return single.__dict__.get("name")
 
 
 class PinkUniformActions:

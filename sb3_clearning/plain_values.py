@@ -15,7 +15,7 @@ from torch import nn
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.buffers import GoalReplayBuffer
-from sb3_clearning.noise import PinkActionNoise
+from sb3_clearning.noise import PinkActionNoise, name_of
 from sb3_clearning.policies import CLearningPolicy
 
 _ACTIVATIONS = (
@@ -215,5 +215,6 @@ def constructor_arguments(model: Any) -> dict[str, Any]:
     for name in dict.fromkeys(names):
         kept = f"_{name}" if name == "stats_window_size" else name
         if name not in ("self", "policy", "env", "_init_setup_model", "device") and hasattr(model, kept):
-            found[name] = getattr(model, kept)
+            value = getattr(model, kept)
+            found[name] = name_of(value) or value if isinstance(value, sb3_noise.ActionNoise) else value
     return found

@@ -145,7 +145,7 @@ def _single(noise: ActionNoise) -> list[ActionNoise]:
 def _take_noise(prefix: str, noise: ActionNoise, arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     content = []
     for i, single in enumerate(_single(noise)):
-        numbers = {}
+        numbers: dict[str, Any] = {"class": type(single).__name__}
         for name in _NOISE_STATE.get(type(single), ()):
             value = getattr(single, name)
             if isinstance(value, np.ndarray):
@@ -217,8 +217,8 @@ def check_run(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str,
     online, seed, logs = content["online"], content["seed"], content["logs"]
     if type(online) is not bool or not (_is_count(seed, 2**32) if online else seed is None):
         raise UnreadableFileError(f"The checkpoint's environments had the seed {str(seed)[:50]}, which is none.")
-    if not isinstance(content["noise"], dict):
-        raise UnreadableFileError("The checkpoint has no states of the noises.")
+    if not isinstance(content["noise"], dict) or not isinstance(content["random"], dict):
+        raise UnreadableFileError("The checkpoint has no states of the noises or of the random generators.")
     action_shape, observation_space = model.action_space.shape, model.observation_space
     assert action_shape is not None
     assert isinstance(observation_space, spaces.Dict)
@@ -340,6 +340,9 @@ def set_generators(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
     """
     for name, noise in _noises(model).items() if noises else ():
         states = content["noise"].get(name)
+        if name == "action" and _is_another(noise, states):
+            noise.reset()
+            continue
         lists = isinstance(states, list) and all(isinstance(numbers, dict) for numbers in states)
         if not lists or len(states) != len(_single(noise)):
             raise UnreadableFileError(f"The checkpoint has not the state of the {name} noise of {model.n_envs} environments.")
@@ -351,6 +354,14 @@ def set_generators(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
                     raise UnreadableFileError(f"The checkpoint has not the state of a {type(single).__name__} ({name}).")
                 setattr(single, attribute, value)
     set_random_states(model.action_space, content["random"], arrays)
+
+
+def _is_another(noise: ActionNoise, states: Any) -> bool:
+    """:return: Whether the user has put this noise in the place of the checkpoint's, or of none"""
+    if states is None:
+        return True
+    saved = {numbers.get("class") for numbers in states if isinstance(numbers, dict)} if isinstance(states, list) else set()
+    return len(saved) == 1 and not saved <= {None, *(type(single).__name__ for single in _single(noise))}
 
 
 def _fits_noise(noise: ActionNoise, attribute: str, value: Any) -> bool:

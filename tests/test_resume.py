@@ -248,6 +248,15 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
+@pytest.mark.parametrize("before", [None, "gaussian", "pink"])
+@pytest.mark.parametrize("after", [None, "gaussian", "pink"])
+def test_a_run_goes_on_with_another_noise(before: str | None, after: str | None, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path, StopAt(33, lambda: os.kill(os.getpid(), signal.SIGINT)), action_noise=before)
+    model = CLearning.resume(tmp_path, make_env(), action_noise=after)
+    assert model.learn(STEPS).num_timesteps == STEPS
+
+
 def test_an_unknown_noise_ends_its_episodes_at_a_signal(tmp_path: Path) -> None:
     class Own(PinkActionNoise):
         pass

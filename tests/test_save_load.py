@@ -15,7 +15,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from sb3_clearning import CLearning, CLearningPolicy, GoalReplayBuffer, PinkActionNoise
+from sb3_clearning import CLearning, CLearningPolicy, GoalReplayBuffer, PinkActionNoise, ResumableCheckpoint
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -181,6 +181,24 @@ def test_arguments_of_load_replace_saved_ones_and_are_checked(tmp_path: pathlib.
     assert loaded.action_noise is noise
     with pytest.raises(ValueError, match="`lambda_` must be within"):
         CLearning.load(tmp_path / "model", device="cpu", lambda_=2.0)
+
+
+@pytest.mark.parametrize("noise", ["auto", "gaussian"])
+def test_a_named_noise_is_made_of_the_new_standard_deviation(noise: str, tmp_path: pathlib.Path) -> None:
+    model = small_model(_envs(2), action_noise=noise).learn(20, callback=ResumableCheckpoint(tmp_path / "run"))
+    model.save(tmp_path / "model")
+    model.export(tmp_path / "model.safetensors")
+    for loaded in (
+        CLearning.load(tmp_path / "model", device="cpu", noise_std=0.01),
+        CLearning.from_export(tmp_path / "model.safetensors", device="cpu", noise_std=0.01),
+        CLearning.resume(tmp_path / "run", _envs(2), noise_std=0.01),
+    ):
+        assert isinstance(loaded.action_noise, NormalActionNoise if noise == "gaussian" else PinkActionNoise)
+        np.testing.assert_allclose(loaded.action_noise._sigma, 0.01)
+    own = small_model(PointEnv(), action_noise=PinkActionNoise(0.2 * np.ones(2)))
+    own.save(tmp_path / "own")
+    kept: Any = CLearning.load(tmp_path / "own", device="cpu", noise_std=0.01).action_noise
+    np.testing.assert_allclose(kept._sigma, 0.2)  # the user's noise is the user's
 
 
 def test_parameters_are_got_and_set() -> None:
