@@ -360,8 +360,9 @@ def _is_another(noise: ActionNoise, states: Any) -> bool:
     """:return: Whether the user has put this noise in the place of the checkpoint's, or of none"""
     if states is None:
         return True
-    saved = {numbers.get("class") for numbers in states if isinstance(numbers, dict)} if isinstance(states, list) else set()
-    return len(saved) == 1 and not saved <= {None, *(type(single).__name__ for single in _single(noise))}
+    saved = [numbers.get("class") for numbers in states if isinstance(numbers, dict)] if isinstance(states, list) else []
+    own = [type(single).__name__ for single in _single(noise)]
+    return len(saved) == len(own) and all(isinstance(name, str) for name in saved) and saved != own
 
 
 def _fits_noise(noise: ActionNoise, attribute: str, value: Any) -> bool:
