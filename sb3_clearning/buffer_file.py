@@ -124,7 +124,8 @@ def restore_ring(
     """
     Fill a ring of the same spaces and number of environments. All is checked first: if it raises, the ring is as it was.
 
-    :param ring: The ring; if it is smaller, it gets the newest steps
+    :param ring: The ring; if it is smaller, it gets the newest steps, and if it is larger than one that has gone round, it
+        counts from the oldest step that is left
     :param content: The sizes and spaces
     :param head: The state of the episodes that go on
     :param arrays: All steps as one segment
@@ -145,6 +146,8 @@ def restore_ring(
 
 
 def _fill(ring: "EpisodeRing", added: int, n_steps: int, head: dict[str, np.ndarray], arrays: dict[str, np.ndarray]) -> None:
+    if n_steps < min(added, ring.buffer_size):  # of a smaller ring that has gone round: there are no rows for what it lost
+        added = n_steps
     places = np.arange(added - n_steps, added) % ring.buffer_size
     ends = arrays["ends"]
     n_final = int(np.count_nonzero(ends))

@@ -159,8 +159,10 @@ class CheckpointFolder:
         :param checkpoint: The checkpoint
         :param ring: The buffer that was made from it
         """
-        self._storage, self._settled = ring._rows, settled_until(ring)
-        self._segments = checkpoint.content["buffer"]["segments"]
+        head = checkpoint.content["buffer"]
+        # A ring that counts its steps anew, as it is larger, has them written anew.
+        self._storage = ring._rows if ring.added == head["added"] else None
+        self._settled, self._segments = settled_until(ring), head["segments"]
         self._kept[checkpoint.path] = self._segments
         for path in self.paths():
             if number_of(path) < number_of(checkpoint.path):

@@ -81,7 +81,8 @@ class EpisodeRing(DictReplayBuffer):
     def _allocate(self) -> None:
         """Make the empty arrays. ``np.zeros`` takes no resident memory before it is written to."""
         size = self.buffer_size * self.n_envs
-        # Steps that were ever added, overwritten ones included: step `i` is at the ring position `i % buffer_size`.
+        # Steps that were ever added, overwritten ones included: step `i` is at the ring position `i % buffer_size`. A ring
+        # that was filled from a smaller one counts from the oldest step that was left.
         self.added = 0
         # Row `pos * n_envs + env`: the state, the commanded goal and the action.
         self._rows = np.zeros((size, self._width), dtype=np.float32)

@@ -17,7 +17,7 @@ from sb3_clearning.buffers import GOAL_KINDS, GoalReplayBuffer
 
 ALL_KINDS = dict.fromkeys(GOAL_KINDS, 1 / len(GOAL_KINDS))
 EVENTS = ["go"] * 5 + ["terminate", "truncate", "interrupt"]
-BETWEEN = ["sample"] * 3 + ["save and load", "truncate", "truncate and reset", "resize", "shrink", "damaged file"]
+BETWEEN = ["sample"] * 3 + ["save and load", "truncate", "truncate and reset", "resize", "shrink", "grow", "damaged file"]
 
 
 def check_invariants(buffer: GoalReplayBuffer) -> None:
@@ -103,8 +103,11 @@ def _history(folder: Path, data: st.DataObject, layout: str, n_envs: int, buffer
                 buffer_size, trajectories.space, ACTION_SPACE, device="cpu", n_envs=trajectories.n_envs
             )
             trajectories.buffer.load(path)
-        elif between == "shrink":
-            buffer_size = data.draw(st.integers(1, buffer_size))
+        elif between in ("shrink", "grow"):
+            if between == "grow":  # what the smaller buffer has lost does not come back
+                kept = trajectories.buffer.size()
+                trajectories.transitions = [found[len(found) - kept :] for found in trajectories.transitions]
+            buffer_size = data.draw(st.integers(1, buffer_size) if between == "shrink" else st.integers(buffer_size, 48))
             trajectories.buffer.save(path)
             trajectories.buffer = GoalReplayBuffer(
                 buffer_size, trajectories.space, ACTION_SPACE, device="cpu", n_envs=trajectories.n_envs
@@ -135,7 +138,7 @@ HISTORY: dict[str, Any] = {
     "data": st.data(),
     "layout": st.sampled_from(list(LAYOUTS)),
     "n_envs": st.integers(1, 3),
-    "buffer_size": st.integers(1, 24),
+    "buffer_size": st.integers(1, 24),  # it may grow to 48
 }
 QUICK: dict[str, Any] = {
     "deadline": None,

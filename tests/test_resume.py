@@ -413,6 +413,29 @@ def test_a_checkpoint_writes_what_is_new(tmp_path: Path) -> None:
     assert max(path.stat().st_size for path in segments) < 3 * min(path.stat().st_size for path in segments)
 
 
+@pytest.mark.parametrize("larger", [45, 200])
+def test_a_larger_buffer_than_one_that_has_gone_round(larger: int, tmp_path: Path) -> None:
+    def stored(model: CLearning) -> dict[str, Any]:
+        found = model.replay_buffer.transitions()
+        observations = {f"now {key}": value for key, value in found.observations.items()}
+        following = {f"then {key}": value for key, value in found.next_observations.items()}
+        return {**observations, **following, "actions": found.actions, "ends": found.terminations | found.truncations}
+
+    # Nothing is learned, so that what happens does not depend on the buffer; the undisturbed run forgets nothing.
+    everything = stored(learn(tmp_path / "undisturbed", learning_starts=10**6))
+    folder, stop = tmp_path / "stopped", 64
+    terminate = StopAt(stop, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        learn(folder, terminate, learning_starts=10**6, buffer_size=30)
+    model = CLearning.resume(folder, make_env(), buffer_size=larger)
+    # The newest transition counts as an end until its episode goes on.
+    assert differences({name: array[stop - 30 : stop] for name, array in everything.items()}, stored(model)) == ["ends"]
+    model.learn(STEPS, callback=ResumableCheckpoint(folder, every=EVERY))
+    kept = min(larger, 30 + STEPS - stop)
+    for one in (model, CLearning.resume(folder, make_env()), CLearning.resume(folder, make_env(), buffer_size=300)):
+        assert differences({name: array[-kept:] for name, array in everything.items()}, stored(one)) == []
+
+
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
     undisturbed = all_of(learn(tmp_path / "undisturbed"))
     with pytest.raises(Stopped):
