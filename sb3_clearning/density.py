@@ -130,8 +130,9 @@ class FutureStateEstimator(FuturePredictor):
 
         :param dataset: A mapping of arrays (``observations``, ``actions``, ``terminations``, ``truncations``, if known
             ``next_observations``), a Minari dataset or its name, an SB3 replay buffer, or a :class:`GoalReplayBuffer`
-        :param policy: Whose future: an SB3 model; a callable from observations ``(n, …)`` to actions, or to the probabilities
-            of discrete ones; a table ``(n_states, n_actions)``; None: that of the data
+        :param policy: Whose future: an SB3 model (it sees the observations through its VecNormalize, if it has one); a
+            callable from observations ``(n, …)`` to actions, or to the probabilities of discrete ones; a table
+            ``(n_states, n_actions)``; None: that of the data
         :param method: "mc" (the data's own policy only), "td", or "mixed"
         :param steps: Number of batches
         :param deterministic: Whether an SB3 model acts without its randomness

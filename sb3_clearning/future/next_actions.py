@@ -108,7 +108,7 @@ def policy_actions(
 
     :param policy: An SB3 model, a callable (which returns actions, or ``(n, n_actions)`` probabilities of discrete ones), or a
         table
-    :param observations: ``(n, …)``
+    :param observations: ``(n, …)``, as the environment gives them: what a model's VecNormalize does to them is done here
     :param states: The observations' encoder
     :param actions: The actions' encoder
     :param n_samples: How often to ask in each state, if it does not return probabilities
@@ -122,8 +122,12 @@ def policy_actions(
         rows = np.asarray(observations)
         return ActionPool(np.eye(actions.size, dtype=np.float32)[None], checked_table(np.asarray(policy))[rows], known)
 
+    normalize = policy.get_vec_normalize_env() if isinstance(policy, BaseAlgorithm) else None
+
     def act(part: Values) -> np.ndarray:
         if isinstance(policy, BaseAlgorithm):
+            if normalize is not None:
+                part = normalize.normalize_obs(part)  # type: ignore[arg-type]
             return policy.predict(part, deterministic=deterministic)[0]  # type: ignore[arg-type]
         return np.asarray(policy(part))
 

@@ -1,11 +1,18 @@
 """FutureStateEstimator against exact answers."""
 
+from typing import Any
+
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from stable_baselines3 import TD3
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from prediction.tabular import Tabular, random_tabular
 from sb3_clearning import FutureStateEstimator, HindsightQEstimator, OneStepModel, TablePolicy
+from sb3_clearning.future.queries import FuturePredictor
 
 GAMMA = 0.8
 
@@ -170,6 +177,34 @@ def test_a_table_policy_for_unnumbered_observations() -> None:
     exact = mdp.future(mdp.other, GAMMA)
     estimate = estimator.probability(np.eye(4), np.zeros(4, dtype=int), lambda goals: goals[:, 2] == 1)
     assert np.abs(estimate.value - exact[:, 0, 2]).max() < 0.08
+
+
+@pytest.mark.parametrize("kind", [FutureStateEstimator, HindsightQEstimator, OneStepModel])
+def test_a_model_that_was_trained_in_a_normalization(kind: type[FuturePredictor]) -> None:
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
+    model = TD3("MlpPolicy", env, learning_starts=50, policy_kwargs={"net_arch": [8]}, seed=0, device="cpu").learn(200)
+    statistics = env.obs_rms
+    assert isinstance(statistics, RunningMeanStd)
+    before = (statistics.mean.copy(), statistics.var.copy(), statistics.count)
+
+    def act(observations: np.ndarray) -> np.ndarray:
+        """The same policy, with the normalization written out."""
+        scaled = (observations - before[0]) / np.sqrt(before[1] + env.epsilon)
+        return model.predict(np.clip(scaled, -env.clip_obs, env.clip_obs).astype(np.float32), deterministic=True)[0]
+
+    states = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32) * [1, 1, 8]
+    assert np.abs(act(states) - model.predict(states, deterministic=True)[0]).max() > 0.01
+    answers = []
+    for policy in (model, act):
+        estimator: Any = kind(gamma=0.5, hidden=(8,), seed=0)
+        estimator.fit(model.replay_buffer, policy=policy, steps=30, deterministic=True)
+        answers.append([estimator.log_ratio(states, action, states) for action in (None, act(states), np.zeros(1))])
+    (own, same, learned), (_, _, learned_too) = answers
+    assert np.allclose(own, same, atol=1e-4)
+    assert np.allclose(learned, learned_too, atol=1e-4)
+    assert np.array_equal(before[0], statistics.mean)
+    assert np.array_equal(before[1], statistics.var)
+    assert before[2] == statistics.count
 
 
 def test_hindsight_q_reaches_its_own_fixed_point() -> None:
