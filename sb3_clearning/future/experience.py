@@ -249,7 +249,13 @@ def _from_sb3_buffer(buffer: ReplayBuffer) -> Experience:
     is_newest = np.tile(order == newest, buffer.n_envs)
     ends = dones | truncated | is_newest
     ends |= _jumps(observations, next_observations)
-    actions = unscaled(flat(buffer.actions), buffer.action_space)
+    actions, terminations = unscaled(flat(buffer.actions), buffer.action_space), dones & ~truncated
+    if buffer.optimize_memory_usage:
+        # In the place of a final state is the first one of the next episode, if one has begun: that transition is not known.
+        keep = np.flatnonzero(~(dones | truncated) | is_newest)
+        ends = ends[keep] | (np.diff(np.append(keep, len(ends))) > 1)
+        observations, next_observations = take(observations, keep), take(next_observations, keep)
+        actions, terminations = actions[keep], terminations[keep]
     return Experience(
-        observations, actions, next_observations, dones & ~truncated, ends, space, buffer.action_space
+        observations, actions, next_observations, terminations, ends, space, buffer.action_space
     )  # fmt: skip

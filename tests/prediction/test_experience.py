@@ -80,10 +80,12 @@ def test_a_minari_dataset() -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "memory", "dict", "goal"])
 @pytest.mark.parametrize("size", [100, 10])
-def test_replay_buffers_of_two_environments_that_went_round(kind: str, size: int) -> None:
-    # Environment 0 has episodes of 3 steps that terminate, environment 1 one of 4 steps that are truncated.
-    n_steps, lengths = 17, (3, 4)
-    box = spaces.Box(-1e4, 1e4, (1,))
+@pytest.mark.parametrize(("n_steps", "lengths"), [(17, (3, 4)), (18, (3, 1)), (17, (1, 2))])
+def test_replay_buffers_of_two_environments_that_went_round(
+    kind: str, size: int, n_steps: int, lengths: tuple[int, int]
+) -> None:
+    # The episodes of environment 0 terminate, those of environment 1 are truncated.
+    box = spaces.Box(-1e5, 1e5, (1,))
     goal_space = spaces.Dict({key: box for key in ("observation", "achieved_goal", "desired_goal")})
     buffer: Any
     if kind == "plain":
@@ -99,7 +101,7 @@ def test_replay_buffers_of_two_environments_that_went_round(kind: str, size: int
 
     def state(env: int, t: int, offset: int) -> float:
         episode, step = divmod(t, lengths[env])
-        return 1000 * env + 100 * episode + step + offset
+        return 10_000 * env + 100 * episode + step + offset
 
     expected = []
     for t in range(n_steps):
@@ -110,22 +112,27 @@ def test_replay_buffers_of_two_environments_that_went_round(kind: str, size: int
         buffer.add(wrap(now), wrap(then), np.full((2, 1), t / 10 - 1, dtype=np.float32), np.zeros(2), dones, infos)
         expected.append((now[:, 0], then[:, 0], dones))
     experience = experience_from(buffer)
-    found = as_triples(experience)
-    kept = min(size, n_steps) - (1 if kind == "memory" and size < n_steps else 0)
-    assert len(found) == 2 * kept
+    oldest = max(n_steps - size, 0) + (1 if kind == "memory" and size < n_steps else 0)
+    wanted, times = [], []
     for env in range(2):
-        rows = found[env * kept : (env + 1) * kept]
-        for row, t in zip(rows, range(n_steps - kept, n_steps), strict=True):
-            now, then, dones = expected[t]
+        for t in range(oldest, n_steps):
+            now, then, dones = (column[env] for column in expected[t])
             newest = t == n_steps - 1
-            # A buffer that stores states once has the first state of the next episode in the place of the final one.
-            if kind != "memory" or not (dones[env] or newest):
-                assert row[:2] == (now[env], then[env])
-            assert row[3] == (bool(dones[env]) or newest)
-            if kind != "memory":
-                assert row[2] == (bool(dones[env]) and env == 0)
+            cut = bool(dones) or newest
+            if kind == "memory":
+                # It stores states once: a final one is overwritten by the first of the next episode, so its row is left out,
+                # and the row before ends the episode. It does not tell a truncation from a termination.
+                if dones and not newest:
+                    continue
+                cut = newest or (t + 1 < n_steps - 1 and bool(expected[t + 1][2][env]))
+            wanted.append((now, then, bool(dones) and (env == 0 or kind == "memory"), cut))
+            times.append(t)
+    assert as_triples(experience) == wanted
+    # No episode has states of another one.
+    found = np.array([row[:2] for row in wanted]) // 100
+    assert (found == found[experience.last()][:, :1]).all()
     # The scaled actions are in the environment's range again: t / 10 - 1 within [-1, 1] is -2 + 6 t / 20.
-    assert np.allclose(experience.actions[:kept, 0], -2 + 0.3 * np.arange(n_steps - kept, n_steps), atol=1e-5)
+    assert np.allclose(experience.actions[:, 0], -2 + 0.3 * np.array(times), atol=1e-5)
 
 
 def test_discrete_actions_of_a_replay_buffer() -> None:
