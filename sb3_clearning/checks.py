@@ -16,6 +16,14 @@ def is_number(value: Any, whole: bool = False) -> bool:
     return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
 
 
+def are_sizes(value: Any) -> bool:
+    """
+    :param value: Any value
+    :return: Whether it is a list or tuple of the sizes of layers, which may be empty
+    """
+    return isinstance(value, (list, tuple)) and all(is_number(size, whole=True) and size >= 1 for size in value)
+
+
 def check_steps(name: str, value: Any) -> None:
     """
     Raise an error unless a value is a number of steps. A float may be whole: people write ``learn(1e6)``.

@@ -317,17 +317,27 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("FutureStateEstimator", lambda: FutureStateEstimator(depth=3), r"Unknown arguments \['depth'\]"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(gamma="0.9"), "`gamma` must be at least 0 and below 1, not '0.9'"),  # type: ignore[arg-type]
     ("FutureStateEstimator", lambda: FutureStateEstimator(batch_size=2.5), r"`batch_size` must be at least 1, not 2\.5"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(hidden=256), r"`hidden` must be the sizes of the hidden layers such as \(256, 256\), not 256"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(hidden=(32, 0)), r"`hidden` must be the sizes of .*, not \(32, 0\)"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(hidden="64"), "`hidden` must be the sizes of .*, not '64'"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(learning_rate="fast"), "`learning_rate` must be above 0, or a function of the remaining progress, not 'fast'"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(learning_rate=0), "`learning_rate` must be above 0, .*, not 0"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(policy_samples=None), "`policy_samples` must be a whole number"),  # type: ignore[arg-type]
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(None), "A NoneType is no dataset"),
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), steps="3"), "`steps` must be at least 1, not '3'"),  # type: ignore[arg-type]
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), method="sarsa"), "`method` must be one of .*, not 'sarsa'"),
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), "pi"), "A policy is an SB3 model, a callable, a table or None"),
     ("FutureStateEstimator.density", lambda: FutureStateEstimator().density(STATES, None, GOALS), r"call `fit\(dataset\)` first"),
+    ("HindsightQEstimator", lambda: HindsightQEstimator(hidden=[2.5]), r"`hidden` must be the sizes of .*, not \[2\.5\]"),
     ("HindsightQEstimator.fit", lambda: HindsightQEstimator().fit({}), "lacks|is no dataset|empty"),
     ("HindsightQEstimator.log_q", lambda: HindsightQEstimator().log_q(STATES, TWO_ACTIONS, GOALS), r"call `fit\(dataset\)` first"),
     ("OneStepModel.fit", lambda: OneStepModel().fit(filled(), steps=0), "`steps` must be at least 1, not 0"),
     ("OneStepModel.fit", lambda: OneStepModel().fit(filled()), "needs observations of a Box, not of Dict"),
     ("OneStepModel", lambda: OneStepModel(n_rollouts="many"), "`n_rollouts` must be a whole number of at least 1, not 'many'"),  # type: ignore[arg-type]
+    ("OneStepModel", lambda: OneStepModel(hidden=256), r"`hidden` must be the sizes of the hidden layers such as \(256, 256\), not 256"),  # type: ignore[arg-type]
+    ("OneStepModel", lambda: OneStepModel(hidden=(None,)), r"`hidden` must be the sizes of .*, not \(None,\)"),  # type: ignore[arg-type]
+    ("OneStepModel", lambda: OneStepModel(learning_rate=-1e-3), r"`learning_rate` must be above 0, not -0\.001"),
+    ("OneStepModel", lambda: OneStepModel(learning_rate=lambda progress: 1e-3), "`learning_rate` must be above 0, not <function"),  # type: ignore[arg-type]
     ("PolicyFuture", lambda: PolicyFuture(baseline()()), "needs a CLearning, whose critic is a classifier"),
     ("PolicyFuture", lambda: PolicyFuture(None), "needs a CLearning"),  # type: ignore[arg-type]
     *[row for kind in ("FutureStateEstimator", "HindsightQEstimator", "OneStepModel", "PolicyFuture") for row in questions(kind)],

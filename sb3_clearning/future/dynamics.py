@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_clearning.checks import check_number
+from sb3_clearning.checks import are_sizes, check_number
 from sb3_clearning.density import achieved_goals, widest
 from sb3_clearning.future.encoding import Encoder, Values, space_of
 from sb3_clearning.future.experience import experience_from, n_rows
@@ -57,6 +57,9 @@ class OneStepModel(FuturePredictor):
         check_number("horizon", horizon, 1, whole=True)
         check_number("n_rollouts", n_rollouts, 1, whole=True)
         check_number("batch_size", batch_size, 1, whole=True)
+        check_number("learning_rate", learning_rate, 0, open_ends="low")
+        if not are_sizes(hidden):
+            raise ValueError(f"`hidden` must be the sizes of the hidden layers such as (256, 256), not {hidden!r}.")
         self.gamma, self.crop, self.horizon, self.n_rollouts, self.noise = gamma, crop, horizon, n_rollouts, noise
         self.hidden, self.learning_rate, self.batch_size, self.seed = hidden, learning_rate, batch_size, seed
         self._network: nn.Module | None = None
@@ -102,7 +105,7 @@ class OneStepModel(FuturePredictor):
         with th.random.fork_rng(devices=[]):
             th.manual_seed(int(rng.integers(2**31)))
             self._network = self._make_network(inputs.shape[1])
-        optimizer = th.optim.Adam(self._network.parameters(), self.learning_rate, fused=True)
+        optimizer = th.optim.Adam(self._network.parameters(), float(self.learning_rate), fused=True)
         for _ in range(steps):
             index = th.as_tensor(rng.integers(len(inputs), size=self.batch_size))
             output = self._network(inputs[index])

@@ -13,7 +13,7 @@ import numpy as np
 import torch as th
 from torch import nn
 
-from sb3_clearning.checks import is_number
+from sb3_clearning.checks import are_sizes, is_number
 from sb3_clearning.future.encoding import Encoder
 from sb3_clearning.future.geometric import future_rows
 from sb3_clearning.future.next_actions import ActionPool
@@ -63,6 +63,12 @@ class TrainingSettings:
             ("method", self.method in METHODS, f"one of {METHODS}"),
             ("gamma", is_number(self.gamma) and 0 <= self.gamma < 1, "at least 0 and below 1"),
             ("steps", is_number(self.steps, whole=True) and self.steps >= 1, "at least 1"),
+            ("hidden", are_sizes(self.hidden), "the sizes of the hidden layers such as (256, 256)"),
+            (
+                "learning_rate",
+                callable(self.learning_rate) or (is_number(self.learning_rate) and self.learning_rate > 0),
+                "above 0, or a function of the remaining progress",
+            ),
             ("batch_size", is_number(self.batch_size, whole=True) and self.batch_size >= 1, "at least 1"),
             ("lambda_", is_number(self.lambda_) and 0 <= self.lambda_ <= 1, "within [0, 1]"),
             (
@@ -305,7 +311,7 @@ def train_classifiers(
     parameters: list[th.Tensor] = list(classifiers.parameters())
     target_parameters: list[th.Tensor] = list(target.parameters())
     rate = settings.learning_rate
-    optimizer = th.optim.AdamW(parameters, rate if isinstance(rate, float) else rate(1.0), weight_decay=settings.weight_decay,
+    optimizer = th.optim.AdamW(parameters, rate(1.0) if callable(rate) else float(rate), weight_decay=settings.weight_decay,
                                fused=True)  # fmt: skip
     for step in range(settings.steps):
         if callable(rate):

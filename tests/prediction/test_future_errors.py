@@ -103,6 +103,11 @@ def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None
         FutureStateEstimator(**arguments)
 
 
+def test_a_whole_number_is_a_learning_rate_and_a_list_has_sizes() -> None:
+    for kind in (FutureStateEstimator, OneStepModel):
+        kind(0.5, hidden=[4], learning_rate=1).fit(data(), steps=1)  # type: ignore[arg-type]
+
+
 def test_unknown_methods_and_readings() -> None:
     with pytest.raises(ValueError, match="`method` must be one of"):
         FutureStateEstimator().fit(data(), method="q")
