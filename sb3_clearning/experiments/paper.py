@@ -66,7 +66,8 @@ def gridworld_lines(rows: Rows) -> list[Line]:
     if mc and td:
         close = bool(abs(np.mean(list(mc.values())) - np.mean(list(td.values()))) < 0.1)
         ours = f"KL MC {_text(mc)}, TD {_text(td)}; MC - TD {paired_interval(mc, td)}"
-        lines.append(Line("On-policy, MC and TD C-learning perform similarly", "-", ours, _verdict(bool(close))))
+        verdict = _verdict(close, f"the means are {'less than' if close else 'at least'} 0.1 apart")
+        lines.append(Line("On-policy, MC and TD C-learning perform similarly", "-", ours, verdict))
     for setting, theirs, claim in (
         ("on-policy", "more than 3 times", "On-policy, Q-learning's error is more than three times that of C-learning"),
         ("off-policy", "TD 14% below Q", "Off-policy, TD C-learning is more accurate than Q-learning"),
@@ -159,7 +160,8 @@ def normalization_lines(rows: Rows) -> list[Line]:
             mean = float(np.mean(list(totals.values())))
             claim = f"C-learning's predictions sum to 1 ({method})"
             ours = f"{_text(totals)}, from {min(totals.values()):.2f} to {max(totals.values()):.2f}"
-            lines.append(Line(claim, "1", ours, _verdict(0.9 <= mean <= 1.1)))
+            near = 0.9 <= mean <= 1.1
+            lines.append(Line(claim, "1", ours, _verdict(near, f"the mean is {'' if near else 'not '}within 1 ± 0.1")))
     for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself")):
         names = sorted({row["method"] for row in rows if row["method"].startswith("Q")})
         sums = {name: gridworld.by_seed(rows, "on-policy", name, reading, "total") for name in names}

@@ -10,7 +10,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
-from sb3_clearning.experiments import analytic_q, gridworld, locomotion_data, relabel_ratio
+from sb3_clearning.experiments import analytic_q, gridworld, locomotion_data, paper, relabel_ratio
 from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
 from sb3_clearning.experiments.locomotion import load, split
 from sb3_clearning.experiments.rows import read_rows
@@ -138,6 +138,37 @@ def _work(setting: int) -> list[dict[str, Any]]:
 
 def _done(setting: int, rows: list[dict[str, str]]) -> bool:
     return any(row["setting"] == str(setting) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("totals", "verdict"),
+    [
+        ((0.7, 1.15), "agrees: the mean is within 1 ± 0.1"),
+        ((1.1, 1.3), "does not agree: the mean is not within 1 ± 0.1"),
+        ((0.5, 0.9), "does not agree: the mean is not within 1 ± 0.1"),
+    ],
+)
+def test_a_verdict_on_sums_says_its_rule(totals: tuple[float, float], verdict: str) -> None:
+    rows = [
+        {"setting": "on-policy", "method": "TD", "reading": "ratio", "seed": str(seed), "total": str(total)}
+        for seed, total in enumerate(totals)
+    ]
+    (line,) = paper.normalization_lines(rows)
+    assert line.verdict == verdict
+    assert line.ours.endswith(f"(2 seeds), from {totals[0]:.2f} to {totals[1]:.2f}")
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict"),
+    [("0.25", "agrees: the means are less than 0.1 apart"), ("0.35", "does not agree: the means are at least 0.1 apart")],
+)
+def test_a_verdict_on_similar_errors_says_its_rule(other: str, verdict: str) -> None:
+    rows = [
+        {"setting": "on-policy", "method": method, "reading": "ratio", "seed": str(seed), "kl": kl}
+        for method, kl in (("MC", "0.2"), ("TD", other))
+        for seed in range(2)
+    ]
+    assert [line.verdict for line in paper.gridworld_lines(rows)] == [verdict]
 
 
 def test_a_sweep_writes_rows_as_they_come_and_goes_on(tmp_path: Path) -> None:
