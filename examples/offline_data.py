@@ -9,6 +9,7 @@ import argparse
 import gymnasium as gym
 import numpy as np
 
+import sb3_clearning.envs  # noqa: F401 (registers the maze)
 from sb3_clearning import CLearning, evaluate_goals
 
 parser = argparse.ArgumentParser(description=__doc__)

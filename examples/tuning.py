@@ -11,6 +11,7 @@ import argparse
 import gymnasium as gym
 import optuna
 
+import sb3_clearning.envs  # noqa: F401 (registers the gridworld)
 from sb3_clearning import CLearning, evaluate_goals
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -1,13 +1,17 @@
-"""The scripts and the notebook of examples/, from beginning to end with few steps."""
+"""
+The scripts and the notebook of examples/, from beginning to end with few steps, each in a process of its own: in this one
+other tests have registered the environments' ids.
+"""
 
 import json
 import re
-import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from pages import ROOT
+from zoo.commands import environment
 
 EXAMPLES = ROOT / "examples"
 
@@ -29,15 +33,19 @@ def test_every_script_is_here() -> None:
     assert set(SCRIPTS) == {path.name for path in EXAMPLES.glob("*.py")}
 
 
+def output_of(script: Path, *arguments: str, cwd: Path, **variables: str) -> str:
+    command, env = [sys.executable, str(script), *arguments], environment(**variables)
+    result = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, f"{result.stdout[-3000:]}\n{result.stderr[-5000:]}"
+    return result.stdout
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_runs(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gymnasium_robotics")
     pytest.importorskip("optuna")
     arguments, printed = SCRIPTS[name]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [name, *arguments])
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    output = capsys.readouterr().out
+    output = output_of(EXAMPLES / name, *arguments, cwd=tmp_path)
     assert re.search(printed, output), output
 
 
@@ -46,17 +54,12 @@ def cells() -> list[str]:
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Cell by cell, as Jupyter does, but for pip's: the package is here."""
+def test_notebook_runs(tmp_path: Path) -> None:
+    """All cells one after the other, as Jupyter does, but for pip's lines: the package is here."""
     pytest.importorskip("gymnasium_robotics")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    monkeypatch.setenv("SB3_CLEARNING_STEPS", "40")
-    namespace = {"__name__": "__main__"}
-    for number, source in enumerate(cells()):
-        code = "\n".join(line for line in source.splitlines() if not line.startswith("%"))
-        exec(compile(code, f"cell {number}", "exec"), namespace)
-    assert re.search(r"success \d\.\d\d", capsys.readouterr().out)
+    lines = [line for source in cells() for line in source.splitlines() if not line.startswith("%")]
+    (tmp_path / "cells.py").write_text("\n".join(lines))
+    assert re.search(r"success \d\.\d\d", output_of(tmp_path / "cells.py", cwd=tmp_path, SB3_CLEARNING_STEPS="40"))
 
 
 def test_notebook_is_valid_and_has_no_outputs() -> None:
