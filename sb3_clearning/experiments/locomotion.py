@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sb3_clearning.density import FutureStateEstimator
-from sb3_clearning.experiments.locomotion_data import DATA, TASKS
+from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read
 from sb3_clearning.experiments.rows import spread
 from sb3_clearning.experiments.sweep import check, parser, sweep
 from sb3_clearning.future.dynamics import OneStepModel
@@ -47,17 +47,18 @@ class Split(NamedTuple):
     source: str
 
 
-def load(name: str, data: Path) -> tuple[Experience, str]:
+def load(name: str, data: Path, quick: bool = False) -> tuple[Experience, str]:
     """
     :param name: The task
     :param data: Where ``locomotion_data`` has written
+    :param quick: Whether its quick data will do where there is no other
     :return: The data without the global position, and where it comes from
     """
     minari_name = f"mujoco/{name}/expert-v0"
     try:
         return experience_from(minari_name), "Minari expert-v0"
     except (FileNotFoundError, ImportError):
-        path = data / f"{name}.npz"
+        path = data_to_read(name, data, quick)
     if not path.exists():
         raise FileNotFoundError(
             f"Neither Minari's {minari_name} nor {path} is on this machine: run `minari download {minari_name}`, or "
@@ -99,17 +100,18 @@ def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON
 
 
 def measure(
-    setting: tuple[str, str, int], data: Path, batches: dict[str, int], gammas: tuple[float, ...]
+    setting: tuple[str, str, int], data: Path, batches: dict[str, int], gammas: tuple[float, ...], quick: bool = False
 ) -> Iterator[dict[str, Any]]:
     """
     :param setting: Task, method and seed
     :param data: Where ``locomotion_data`` has written
     :param batches: Number of batches for each method
     :param gammas: The discount factors
+    :param quick: Whether quick data will do
     :return: A row for each gamma
     """
     task, method, seed = setting
-    found = split(*load(task, data), seed)
+    found = split(*load(task, data, quick), seed)
     candidates = np.asarray(found.train.next_observations)
     scale = candidates.std(axis=0) + 1e-6
     model = None
@@ -240,10 +242,10 @@ def main(argv: list[str]) -> None:
         options.seeds, options.batches, options.model_batches, gammas = 1, 300, 300, (0.5, 0.95)
     path = options.output / ("locomotion_quick.csv" if options.quick else "locomotion.csv")
     for task in options.tasks:
-        load(task, options.data)  # raises an error before anything is learned
+        load(task, options.data, options.quick)  # raises an error before anything is learned
     batches = {"mc": options.batches, "td": options.batches, "model": options.model_batches}
     settings = [(task, method, seed) for seed in range(options.seeds) for task in options.tasks for method in METHODS]
-    work = partial(measure, data=options.data, batches=batches, gammas=gammas)
+    work = partial(measure, data=options.data, batches=batches, gammas=gammas, quick=options.quick)
     rows = sweep(path, FIELDS, settings, partial(is_done, gammas=gammas), work, options.jobs)
     write_table(rows, path.with_suffix(".md"))
     plot(rows, path.with_suffix(".png"))

@@ -4,7 +4,8 @@ sooner than the few dear ones of SAC), and its experience collected.
 
 ``python -m sb3_clearning.experiments locomotion_data`` writes data/locomotion/TASK.npz: states with the global position
 (which the agent itself does not see), actions and the episodes' ends. What is there is not made again, and a training that
-was stopped goes on from its last checkpoint. What the data is like stands in results/locomotion_data.csv.
+was stopped goes on from its last checkpoint; what was made with other settings is refused. What the data is like stands in
+results/locomotion_data.csv. With ``--quick`` all names end on ``_quick``.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from sb3_clearning.experiments.rows import replace_row
 from sb3_clearning.experiments.sweep import RESULTS
 
 DATA = Path("data/locomotion")
+N_ENVS = 8
 FIELDS = ("task", "seed", "agent_steps", "transitions", "episodes", "mean_length", "mean_return", "versions", "commit")
 
 
@@ -147,7 +149,7 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     :param directory: Where checkpoints are; the last one is gone on from
     :return: A trained agent that does not see the global position
     """
-    envs = make_vec_env(task.env_id, n_envs=8, seed=seed, env_kwargs=task.env_kwargs)
+    envs = make_vec_env(task.env_id, n_envs=N_ENVS, seed=seed, env_kwargs=task.env_kwargs)
     found = sorted(directory.glob("model_*.zip"), key=_steps_of)
     if found:
         scaling = VecNormalize.load(str(directory / f"scaling_{_steps_of(found[-1])}.pkl"), envs)
@@ -168,7 +170,7 @@ def _falling_rate(remaining: float) -> float:
     return 3e-4 * remaining
 
 
-def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_envs: int = 8) -> dict[str, np.ndarray]:
+def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_envs: int = N_ENVS) -> dict[str, np.ndarray]:
     """
     The agent's experience with actions drawn from its policy, whole episodes and the ones that were going on at the end.
 
@@ -232,6 +234,46 @@ def _agent_folder(path: Path) -> Path:
     return path.with_name(f"{path.stem}_agent")
 
 
+def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[str]:
+    """
+    :param path: A task's data
+    :param seed: The wanted seed
+    :param steps: The wanted training steps of the agent
+    :param transitions: The wanted number of transitions
+    :return: In what the data that is there, or the agent for it, was made otherwise
+    """
+    found: dict[str, tuple[int | None, int]] = {}
+    agents = list(_agent_folder(path).glob("model_*.zip"))
+    if agents:
+        agent = PPO.load(max(agents, key=_steps_of), device="cpu")
+        # The steps that the training was meant for, reached or not: its learning rate falls to zero there.
+        found = {"--seed": (agent.seed, seed), "--steps": (agent._total_timesteps, steps)}
+    if path.exists():
+        found["--transitions"] = len(np.load(path)["actions"]), transitions - transitions % N_ENVS
+    return [f"{option} {there}, not {wanted}" for option, (there, wanted) in found.items() if there != wanted]
+
+
+def data_file(name: str, folder: Path, quick: bool = False) -> Path:
+    """
+    :param name: The task
+    :param folder: Where the data is written
+    :param quick: Whether it is that of ``--quick``, whose name no other command takes for the measured data's
+    :return: The task's data
+    """
+    return folder / f"{name}{'_quick' if quick else ''}.npz"
+
+
+def data_to_read(name: str, folder: Path, quick: bool = False) -> Path:
+    """
+    :param name: The task
+    :param folder: Where the data is written
+    :param quick: Whether the data of ``--quick`` will do where there is no other
+    :return: The task's data
+    """
+    path = data_file(name, folder)
+    return data_file(name, folder, quick=True) if quick and not path.exists() else path
+
+
 def main(argv: list[str]) -> None:
     """
     :param argv: Command-line arguments
@@ -249,8 +291,12 @@ def main(argv: list[str]) -> None:
         options.steps, options.transitions = 4096, 8000
     th.set_num_threads(1)
     options.output.mkdir(parents=True, exist_ok=True)
-    for name in options.tasks:
-        path = options.output / f"{name}.npz"
+    paths = {name: data_file(name, options.output, options.quick) for name in options.tasks}
+    for name, path in paths.items():  # before anything is trained
+        others = other_settings(path, options.seed, options.steps or TASKS[name].steps, options.transitions)
+        if others:
+            parser.error(f"{path} or its agent was made with {'; '.join(others)}: use the same, or another --output")
+    for name, path in paths.items():
         if path.exists():
             print(f"{path} is there already")
         else:

@@ -17,7 +17,7 @@ import numpy as np
 import torch as th
 
 from sb3_clearning.density import FutureStateEstimator
-from sb3_clearning.experiments.locomotion_data import DATA, TASKS, make_env
+from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read, make_env
 from sb3_clearning.experiments.sweep import check, parser
 from sb3_clearning.future.experience import Experience, experience_from
 from sb3_clearning.future.plots import background_of, expected_picture
@@ -47,13 +47,14 @@ def beginning(experience: Experience, horizon: int) -> Experience:
     )  # fmt: skip
 
 
-def load(name: str, data: Path) -> Experience:
+def load(name: str, data: Path, quick: bool = False) -> Experience:
     """
     :param name: The task
     :param data: Where ``locomotion_data`` has written
+    :param quick: Whether its quick data will do where there is no other
     :return: The beginnings of the episodes
     """
-    path = data / f"{name}.npz"
+    path = data_to_read(name, data, quick)
     if not path.exists():
         raise FileNotFoundError(
             f"{path} is not there: run `python -m sb3_clearning.experiments locomotion_data --tasks {name}`."
@@ -113,10 +114,12 @@ def save_small(figure: Any, path: Path) -> None:
     Image.open(whole).convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
 
 
-def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[float, ...], path: Path, seed: int = 0) -> None:
+def draw(
+    name: str, experience: Experience, batches: int, n_candidates: int, gammas: tuple[float, ...], path: Path, seed: int = 0
+) -> None:
     """
     :param name: The task
-    :param data: Where ``locomotion_data`` has written
+    :param experience: The beginnings of its episodes
     :param batches: Number of batches
     :param n_candidates: Number of rendered states
     :param gammas: The discount factors
@@ -126,7 +129,6 @@ def draw(name: str, data: Path, batches: int, n_candidates: int, gammas: tuple[f
     from matplotlib.figure import Figure
     from tqdm.auto import tqdm
 
-    experience = load(name, data)
     states = np.asarray(experience.observations)
     rng = np.random.default_rng(seed)
     candidates = states[rng.choice(len(states), n_candidates, replace=False)]
@@ -176,11 +178,11 @@ def main(argv: list[str]) -> None:
     gammas: tuple[float, ...] = GAMMAS
     if options.quick:
         options.batches, options.candidates, gammas = 300, 30, (0.9,)
-    for task in options.tasks:
-        load(task, options.data)  # raises an error before anything is learned
-    for task in options.tasks:
+    # All of them first: data that is missing is an error before anything is learned.
+    experiences = {task: load(task, options.data, options.quick) for task in options.tasks}
+    for task, experience in experiences.items():
         path = options.output / f"visions_{task}{'_quick' if options.quick else ''}.png"
         if path.exists() and not options.quick:
             print(f"{path} is there already")
             continue
-        draw(task, options.data, options.batches, options.candidates, gammas, path)
+        draw(task, experience, options.batches, options.candidates, gammas, path)

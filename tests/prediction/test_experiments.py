@@ -10,7 +10,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
-from sb3_clearning.experiments import analytic_q, gridworld, locomotion_data, paper, relabel_ratio
+from sb3_clearning.experiments import analytic_q, gridworld, locomotion, locomotion_data, paper, relabel_ratio, visions
 from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
 from sb3_clearning.experiments.locomotion import load, split
 from sb3_clearning.experiments.rows import read_rows
@@ -263,6 +263,51 @@ def test_what_the_locomotion_data_is_like_stands_in_a_table(tmp_path: Path) -> N
     experience, source = load("hopper", tmp_path / "data")
     assert source == "own PPO agent"
     assert np.asarray(experience.observations).shape == (800, 11)  # without the global position
+
+
+def test_quick_locomotion_data_is_not_taken_for_the_measured_one(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    places = ["--output", str(tmp_path / "data"), "--results", str(tmp_path)]
+    locomotion_data.main(["--tasks", "hopper", "--quick", *places])
+    assert {path.name for path in (tmp_path / "data").iterdir()} == {"hopper_quick.npz", "hopper_quick_agent"}
+    assert [path.name for path in tmp_path.glob("*.csv")] == ["locomotion_data_quick.csv"]
+    for module in (locomotion, visions):
+        with pytest.raises(FileNotFoundError, match=r"hopper\.npz"):
+            module.load("hopper", tmp_path / "data")
+        module.load("hopper", tmp_path / "data", quick=True)
+    short = ["--steps", "2048", "--transitions", "80"]
+    locomotion_data.main(["--tasks", "hopper", *short, *places])
+    quick, measured = (np.load(tmp_path / "data" / name)["actions"] for name in ("hopper_quick.npz", "hopper.npz"))
+    assert (len(quick), len(measured)) == (8000, 80)
+    experience, _ = load("hopper", tmp_path / "data", quick=True)  # a quick command, too, prefers what was measured
+    assert np.array_equal(experience.actions, measured)
+
+
+def test_locomotion_data_of_other_settings_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco")
+
+    def command(seed: int, steps: int, transitions: int) -> None:
+        options = {"seed": seed, "steps": steps, "transitions": transitions, "output": tmp_path / "data", "results": tmp_path}
+        words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
+        locomotion_data.main(["--tasks", "hopper", *words])
+
+    command(1, 2048, 80)
+    before = (tmp_path / "locomotion_data.csv").read_text()
+    others = {
+        "--seed 1, not 0": (0, 2048, 80),
+        "--steps 2048, not 4096": (1, 4096, 80),
+        "--transitions 80, not 96": (1, 2048, 96),
+    }
+    for message, settings in others.items():
+        with pytest.raises(SystemExit):
+            command(*settings)
+        assert message in capsys.readouterr().err
+    (tmp_path / "data" / "hopper.npz").unlink()  # only the agent is there
+    with pytest.raises(SystemExit):
+        command(0, 2048, 80)
+    assert not (tmp_path / "data" / "hopper.npz").exists()
+    assert (tmp_path / "locomotion_data.csv").read_text() == before
+    command(1, 2048, 96)  # the same agent, more of its experience
 
 
 def test_the_command_runs_and_says_what_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
