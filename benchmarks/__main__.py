@@ -1,7 +1,8 @@
 """
 Speed and memory against the peers: ``make bench``, or ``python -m benchmarks [--quick] [--only NAME …]``.
 
-Writes results/benchmarks.csv, .md and .png. On a noisy machine only the ratios mean something.
+Writes results/benchmarks.csv, .md and .png; with ``--quick`` benchmarks_quick.csv and so on. On a noisy machine only the
+ratios mean something.
 """
 
 import argparse
@@ -69,12 +70,11 @@ def run(name: str, quick: bool) -> list[Row]:
     return calls[name]()
 
 
-def read(folder: Path) -> list[Row]:
+def read(path: Path) -> list[Row]:
     """
-    :param folder: Where the table is
+    :param path: The table
     :return: Its rows; none if there is no table
     """
-    path = folder / "benchmarks.csv"
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -97,15 +97,15 @@ def merge(old: list[Row], new: list[Row]) -> list[Row]:
     return list(rows.values())
 
 
-def write(rows: list[Row], folder: Path) -> None:
+def write(rows: list[Row], path: Path) -> None:
     """
     :param rows: The rows
-    :param folder: Where the table and its plot go
+    :param path: The table; beside it go the same in Markdown and the plot
     """
     from benchmarks.plots import plot
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "benchmarks.csv").open("w", newline="") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(Row._fields)
         writer.writerows([*row[:3], *(f"{value:.5g}" for value in row[3:6]), row.unit] for row in rows)
@@ -115,8 +115,8 @@ def write(rows: list[Row], folder: Path) -> None:
         f"| {row.benchmark} | {row.setting} | {row.subject} | {row.value:.3g} | {row.low:.3g} to {row.high:.3g} | {row.unit} |"
         for row in rows
     ]
-    (folder / "benchmarks.md").write_text("\n".join([*lines, ""]))
-    plot(rows, folder / "benchmarks.png")
+    path.with_suffix(".md").write_text("\n".join([*lines, ""]))
+    plot(rows, path.with_suffix(".png"))
 
 
 def main() -> None:
@@ -130,6 +130,7 @@ def main() -> None:
     if options.run:
         print(json.dumps(run(options.run, options.quick)))
         return
+    path = options.output / ("benchmarks_quick.csv" if options.quick else "benchmarks.csv")
     for name in options.only:
         command = [sys.executable, "-m", "benchmarks", "--run", name, *(["--quick"] if options.quick else [])]
         output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -138,7 +139,7 @@ def main() -> None:
             spread = f"({row.low:.3g} to {row.high:.3g})"
             print(f"{row.benchmark:14} {row.setting:48} {row.subject:34} {row.value:9.3g} {spread} {row.unit}", flush=True)
         # As they come: what stops a later benchmark costs no finished one.
-        write(merge(read(options.output), measured), options.output)
+        write(merge(read(path), measured), path)
 
 
 if __name__ == "__main__":

@@ -157,8 +157,8 @@ PARTS: dict[Callable[[int], Facts], int] = {sawyer: 2000, pen: 2000, hand: 200, 
 def main(arguments: Sequence[str] | None = None) -> None:
     """:param arguments: The command line's"""
     options = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments task_facts", description=__doc__)
-    options.add_argument("--quick", action="store_true", help="few episodes, to see that it works")
-    options.add_argument("--output", type=Path, default=Path("results"), help="where task_facts.csv is written")
+    options.add_argument("--quick", action="store_true", help="few episodes into task_facts_quick.csv, to see that it works")
+    options.add_argument("--output", type=Path, default=Path("results"), help="where the table is written")
     chosen = options.parse_args(arguments)
     rows = []
     for part, episodes in PARTS.items():
@@ -167,4 +167,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{task}: {what}: {value}", flush=True)
             constants = {"episodes": count, "seed": SEED, "versions": versions(), "commit": commit()}
             rows.append({"name": name, "task": task, "what": what, "value": value, **constants})
-    write_rows(chosen.output / "task_facts.csv", rows, FIELDS)
+    write_rows(chosen.output / ("task_facts_quick.csv" if chosen.quick else "task_facts.csv"), rows, FIELDS)
