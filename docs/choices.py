@@ -177,10 +177,12 @@ def core_raw_and_standardized(results: Path) -> list[str] | None:
     :param results: The folder of results
     :return: The learning table's runs on observations as they are, and on standardized ones: means over the seeds
     """
+    from sb3_clearning.experiments.core import with_defaults
+
     found = [read(results / name) for name in ("core_raw_observations.csv", "core.csv")]
     if found[0] is None or found[1] is None:
         return None
-    groups = [grouped(rows, "task", "step") for rows in found if rows is not None]
+    groups = [grouped(with_defaults(rows), "task", "step") for rows in found if rows is not None]
     table = []
     for task, step in sorted(groups[0], key=lambda group: (group[0], int(group[1]))):
         runs = [group.get((task, step), []) for group in groups]

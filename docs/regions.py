@@ -29,12 +29,14 @@ def core_seeds(results: Path) -> list[str] | None:
     :param results: The folder of results
     :return: Success of each seed of the core's runs, at each evaluation
     """
+    from sb3_clearning.experiments.core import with_defaults
+
     rows = read(results / "core.csv")
     if rows is None:
         return None
     return markdown(
         ["task", "seed", "success at the evaluations"],
-        [[task, seed, success_of(own)] for (task, seed), own in grouped(rows, "task", "seed").items()],
+        [[task, seed, success_of(own)] for (task, seed), own in grouped(with_defaults(rows), "task", "seed").items()],
     )
 
 

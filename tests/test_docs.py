@@ -20,6 +20,8 @@ import pytest
 from pages import PAGES, ROOT, anchors, blocks, commands, links
 from short_runs import shorten
 
+from sb3_clearning.experiments.rows import read_rows, write_rows
+
 #: Commands of other programs: looked at as far as a shell would, not further.
 FOREIGN = {"git", "minari", "ray", "tensorboard", "cd"}
 
@@ -228,6 +230,18 @@ def test_regions_are_whole(generate: ModuleType) -> None:
 def test_unknown_region_is_an_error(generate: ModuleType) -> None:
     with pytest.raises(ValueError, match="no region 'nothing'"):
         generate.filled("<!-- nothing -->\n<!-- /nothing -->", ROOT / "results")
+
+
+def test_core_regions_are_of_the_defaults(generate: ModuleType, tmp_path: Path) -> None:
+    for name in ("core.csv", "core_raw_observations.csv"):
+        rows = read_rows(ROOT / "results" / name)
+        fields = [*rows[0], "evaluation_seed"]
+        others = [{**row, "success": "0", "final": "9"} for row in rows]
+        tried = [{**row, "arguments": '{"gamma": 0.5}'} for row in others]
+        elsewhere = [{**row, "evaluation_seed": "5"} for row in others]
+        write_rows(tmp_path / name, [*rows, *tried, *elsewhere], fields)
+    for region in ("core", "core_curve", "core_seeds", "core_raw_and_standardized"):
+        assert generate.REGIONS[region](tmp_path) == generate.REGIONS[region](ROOT / "results"), region
 
 
 def test_regions_without_results_keep_their_text(generate: ModuleType, tmp_path: Path) -> None:

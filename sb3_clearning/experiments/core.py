@@ -22,7 +22,7 @@ from sb3_clearning import CLearning
 from sb3_clearning.distances import EpisodeDistances
 from sb3_clearning.evaluation import EVALUATION_SEED, evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import append_row, read_rows, spread
+from sb3_clearning.experiments.rows import add_columns, append_row, read_rows, spread
 
 
 class Task(NamedTuple):
@@ -46,7 +46,8 @@ TASKS = {
     "PointMaze_UMaze-v3": Task("PointMaze_UMaze-v3", {"continuing_task": True, "reset_target": False}, 30_000, 0.9),
 }
 EVALUATIONS = 5
-FIELDS = ["task", "seed", "step", "success", *EpisodeDistances._fields, "seconds", "arguments", "versions", "commit"]
+DISTANCES = EpisodeDistances._fields
+FIELDS = ["task", "seed", "step", "success", *DISTANCES, "seconds", "arguments", "evaluation_seed", "versions", "commit"]
 
 
 class EvaluateAndRecord(BaseCallback):
@@ -55,21 +56,18 @@ class EvaluateAndRecord(BaseCallback):
 
     :param task: The task
     :param path: The table
-    :param constants: What stands in every row
-    :param evaluation_seed: The first evaluation episode's seed
+    :param constants: What stands in every row, with the first evaluation episode's seed
     """
 
-    def __init__(self, task: Task, path: Path, constants: dict[str, Any], evaluation_seed: int):
+    def __init__(self, task: Task, path: Path, constants: dict[str, Any]):
         super().__init__()
-        self.evaluation_seed = evaluation_seed
         self.task, self.path, self.constants = task, path, constants
         self.start = time.time()
 
     def _on_step(self) -> bool:
         if self.num_timesteps % (self.task.steps // EVALUATIONS) == 0:
-            measured = evaluate_goals(
-                self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs), seed=self.evaluation_seed
-            )
+            seed = self.constants["evaluation_seed"]
+            measured = evaluate_goals(self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs), seed=seed)
             numbers = {key: round(value, 5) for key, value in measured.items() if key in FIELDS}
             row = {**self.constants, "step": self.num_timesteps, **numbers}
             append_row(self.path, {**row, "seconds": round(time.time() - self.start, 1)}, FIELDS)
@@ -91,30 +89,53 @@ def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluat
     gym.register_envs(gymnasium_robotics)
     th.set_num_threads(1)
     task = TASKS[name]
-    constants = {"task": name, "seed": seed, "arguments": json.dumps(arguments), "versions": versions(), "commit": commit()}
+    add_columns(path, FIELDS)
+    settings = {"task": name, "seed": seed, "arguments": json.dumps(arguments), "evaluation_seed": evaluation_seed}
+    constants = {**settings, "versions": versions(), "commit": commit()}
     env = gym.make(task.env_id, **task.env_kwargs)
     model = CLearning("MultiInputPolicy", env, seed=seed, **arguments)
-    model.learn(task.steps, callback=EvaluateAndRecord(task, path, constants, evaluation_seed))
+    model.learn(task.steps, callback=EvaluateAndRecord(task, path, constants))
 
 
-def finished(rows: list[dict[str, str]], name: str, seed: int, arguments: dict[str, Any]) -> bool:
+def evaluation_seed_of(row: dict[str, str]) -> int:
+    """
+    :param row: A row of the table
+    :return: The first evaluation episode's seed; rows from before it was recorded have the default
+    """
+    return int(row.get("evaluation_seed") or EVALUATION_SEED)
+
+
+def with_defaults(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """
+    :param rows: The table
+    :return: The rows of CLearning with its defaults, on the evaluation episodes that all results are of
+    """
+    return [row for row in rows if row["arguments"] == "{}" and evaluation_seed_of(row) == EVALUATION_SEED]
+
+
+def finished(
+    rows: list[dict[str, str]], name: str, seed: int, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED
+) -> bool:
     """
     :param rows: The table
     :param name: The task's name
     :param seed: The seed
     :param arguments: Arguments for CLearning beyond the defaults
+    :param evaluation_seed: The first evaluation episode's seed
     :return: Whether the table has the run's last row
     """
-    wanted = (name, str(seed), str(TASKS[name].steps), json.dumps(arguments))
-    return any((row["task"], row["seed"], row["step"], row["arguments"]) == wanted for row in rows)
+    wanted = (name, str(seed), str(TASKS[name].steps), json.dumps(arguments), evaluation_seed)
+    found = ((row["task"], row["seed"], row["step"], row["arguments"], evaluation_seed_of(row)) for row in rows)
+    return wanted in found
 
 
 def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
     """
-    :param rows: The rows of the CSV
+    :param rows: The rows of the CSV, of which those with other arguments or evaluation episodes are left out
     :param last_only: Whether to show the end of the runs only
     :return: The lines of a Markdown table
     """
+    rows = with_defaults(rows)
     lines = [
         "| task | steps | seeds | success | worst seed | seeds at the threshold | final distance | initial distance |",
         "|---|---|---|---|---|---|---|---|",
@@ -141,6 +162,7 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
     :param rows: The rows of the CSV
     :param path: The Markdown file to write
     """
+    newest = with_defaults(rows)[-1]
     lines = [
         "# CLearning with its defaults",
         "",
@@ -150,7 +172,7 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         "",
         *table(rows),
         "",
-        f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.",
+        f"Commit {newest['commit']}; {newest['versions']}.",
         "",
     ]
     path.write_text("\n".join(lines))
@@ -188,7 +210,7 @@ def main(argv: list[str]) -> None:
         return
     rows = read_rows(options.output)
     runs = [(name, seed) for name in options.tasks for seed in range(options.first_seed, options.first_seed + options.seeds)]
-    missing = [run for run in runs if not finished(rows, *run, options.arguments)]
+    missing = [run for run in runs if not finished(rows, *run, options.arguments, options.evaluation_seed)]
     print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {options.output}; {len(missing)} to do")
 
     def start(run: tuple[str, int]) -> None:
@@ -197,10 +219,12 @@ def main(argv: list[str]) -> None:
         subprocess.run([*command, "--evaluation-seed", str(options.evaluation_seed)], check=True)
         print(f"finished: {run[0]}, seed {run[1]}", flush=True)
 
+    if missing:
+        add_columns(options.output, FIELDS)  # before the runs, which would do it at the same time
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(start, missing))
     rows = read_rows(options.output)
-    if not options.arguments and rows:
+    if not options.arguments and options.evaluation_seed == EVALUATION_SEED and with_defaults(rows):
         write_table(rows, options.output.with_suffix(".md"))
         print(options.output.with_suffix(".md").read_text())
         if options.readme:

@@ -43,6 +43,18 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], fields: Sequence[s
     half.replace(path)
 
 
+def add_columns(path: Path, fields: Sequence[str]) -> None:
+    """
+    Give an older table the columns that it does not have, empty in its rows.
+
+    :param path: A CSV file; if it does not exist, nothing is done
+    :param fields: The columns
+    """
+    rows = read_rows(path)
+    if rows and list(rows[0]) != list(fields):
+        write_rows(path, ({name: row.get(name, "") for name in fields} for row in rows), fields)
+
+
 def replace_row(path: Path, row: Mapping[str, Any], fields: Sequence[str]) -> None:
     """
     Put a row into a table that has one for each value of its first column.

@@ -11,7 +11,7 @@ from typing import Any
 import torch as th
 
 from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import append_row, read_rows, write_rows
+from sb3_clearning.experiments.rows import add_columns, append_row, read_rows
 
 RESULTS = Path("results")
 #: What stands in every row beside a run's own columns.
@@ -78,8 +78,7 @@ def sweep(
     constants = {"versions": versions(), "commit": commit()}
 
     columns = [*fields, *CONSTANTS]
-    if rows and list(rows[0]) != columns:  # an older table, with fewer columns
-        write_rows(path, ({name: row.get(name, "") for name in columns} for row in rows), columns)
+    add_columns(path, columns)
 
     def record(found: list[dict[str, Any]], times: dict[str, float]) -> None:
         for row in found:
