@@ -20,13 +20,15 @@ TASK = "ContinuousGridworld-v0"
 ARGUMENTS = {"learning_starts": 10, "buffer_size": 100, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}
 
 
-def finished_run(suite: Path, seed: int, success: float, final: float, steps: int = 20, done: int = 20) -> CLearning:
-    run = Run(TASK, "clearning", seed, steps, "sb3_clearning:CLearning", ARGUMENTS, TASK, {"max_episode_steps": 7}, 20, 2, 1.0)
+def finished_run(
+    suite: Path, seed: int, success: float, final: float, steps: int = 20, done: int = 20, task: str = TASK
+) -> CLearning:
+    run = Run(task, "clearning", seed, steps, "sb3_clearning:CLearning", ARGUMENTS, TASK, {"max_episode_steps": 7}, 20, 2, 1.0)
     folder = suite / "runs" / run.name
     write_description(run, folder)
     model = CLearning("MultiInputPolicy", gym.make(TASK, max_episode_steps=7), seed=seed, **ARGUMENTS)  # type: ignore[arg-type]
     model.learn(done, callback=checkpoint.resumable(run, folder))
-    row = {"task": TASK, "seed": seed, "step": done, "success": success, "initial": 1.0, "final": final, "minimum": 0.0}
+    row = {"task": task, "seed": seed, "step": done, "success": success, "initial": 1.0, "final": final, "minimum": 0.0}
     row |= {"commit": "abc", "versions": "torch=2"}
     write_rows(folder / checkpoint.ROWS, [row], list(row))
     return model
@@ -63,6 +65,18 @@ def test_best_finished_run_is_taken(tmp_path: Path) -> None:
     assert "seed 1, success 0.80" in about
     assert "--seeds 1 --steps 20" in about
     assert agents.env_kwargs_of(folder, TASK) == {"max_episode_steps": 7}
+
+
+def test_task_that_is_no_environment_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished_run(tmp_path, 0, success=1.0, final=0.1, task="AGridworldVariant")  # it comes before the other one
+    finished_run(tmp_path, 0, success=0.5, final=0.2)
+    folders = {name: tmp_path / name for name in ("agents", "films", "table")}
+    arguments = [text for name, value in folders.items() for text in (f"--{name}", str(value))]
+    agents.main(["--suite", str(tmp_path), *arguments, "--episodes", "1"])
+    assert "AGridworldVariant is a variant of ContinuousGridworld-v0" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "agents" / "clearning").iterdir()] == [f"{TASK}_1"]
+    assert [path.name for path in (tmp_path / "films").iterdir()] == [f"{TASK}.gif"]
+    assert [row["task"] for row in read_rows(tmp_path / "table")] == [TASK]
 
 
 def test_film_has_the_pictures_of_the_episodes(tmp_path: Path) -> None:

@@ -38,13 +38,16 @@ def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path
     """
     :param suite: The suite's output folder
     :param tasks: Only these tasks
-    :return: For each task the folder of the finished run with the highest success rate at its end; of several the one that
-        comes nearest to its goals
+    :return: For each task that is an environment's id the folder of the finished run with the highest success rate at its
+        end; of several the one that comes nearest to its goals
     """
     found: dict[str, tuple[tuple[float, float], Path]] = {}
     for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
         run, rows = read_description(folder), checkpoint.rows_of(folder)
         if run is None or not rows or int(rows[-1]["step"]) < run.steps or (tasks and run.task not in tasks):
+            continue
+        if run.env != run.task:  # rl-zoo3 and the film look for the environment by the folder's name
+            print(f"{folder} is left out: the task {run.task} is a variant of {run.env}, not the id of an environment")
             continue
         score = (float(rows[-1]["success"]), -float(rows[-1]["final"]))
         if run.task not in found or score > found[run.task][0]:
