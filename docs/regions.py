@@ -218,21 +218,26 @@ def sentence_of_report(name: str, beginning: str) -> Region:
     return lines
 
 
+#: The columns that tell the settings of an experiment apart. A setting is what was timed; its time stands in each of its rows.
+TIMED = {
+    "gridworld": ("setting", "method"),
+    "normalization": ("setting", "method"),
+    "relabel_ratio": ("gamma", "method", "lambda"),
+    "analytic_q": ("example", "n"),
+    "calibration": ("task", "seed"),
+    "locomotion": ("task", "method", "seed"),
+}
+
+
 def prediction_time(results: Path) -> list[str] | None:
     """
     :param results: The folder of results
     :return: The processor time of the experiments, as far as it was recorded
     """
     table = []
-    for name in ("gridworld", "normalization", "relabel_ratio", "analytic_q", "calibration", "locomotion"):
-        rows = read(results / f"{name}.csv")
-        if not rows:
-            continue
-        # A setting's time stands in each of its rows. No two of them that count take the same by both clocks.
-        keys = ("setting", "task", "seconds", "cpu_seconds")
-        settings = {
-            tuple(row.get(key, "") for key in keys): float(row["cpu_seconds"]) for row in rows if row.get("cpu_seconds")
-        }
+    for name, columns in TIMED.items():
+        rows = [row for row in read(results / f"{name}.csv") or [] if row.get("cpu_seconds")]
+        settings = {tuple(row[column] for column in columns): float(row["cpu_seconds"]) for row in rows}
         if settings:
             table.append([f"`{name}`", f"{sum(settings.values()) / 60:.1f}"])
     return markdown(["experiment", "minutes of one core"], table) if table else None

@@ -244,6 +244,17 @@ def test_core_regions_are_of_the_defaults(generate: ModuleType, tmp_path: Path) 
         assert generate.REGIONS[region](tmp_path) == generate.REGIONS[region](ROOT / "results"), region
 
 
+def test_time_of_a_setting_counts_once(generate: ModuleType, tmp_path: Path) -> None:
+    """All settings take a minute, each in several rows."""
+    time = {"seconds": "61.0", "cpu_seconds": "60.0"}
+    ratios = [{"gamma": gamma, "method": "q", "lambda": "0.5", "seed": seed, **time} for gamma in "123" for seed in "01"]
+    walks = [{"task": "hopper", "method": "td", "gamma": gamma, "seed": seed, **time} for gamma in "123" for seed in "01"]
+    for name, rows in (("relabel_ratio", ratios), ("locomotion", walks)):
+        write_rows(tmp_path / f"{name}.csv", rows, list(rows[0]))
+    lines = generate.REGIONS["prediction_time"](tmp_path)
+    assert lines[2:] == ["| `relabel_ratio` | 3.0 |", "| `locomotion` | 2.0 |"]
+
+
 def test_regions_without_results_keep_their_text(generate: ModuleType, tmp_path: Path) -> None:
     text = "<!-- core -->\nold\n<!-- /core -->"
     assert generate.filled(text, tmp_path) == (text, {"core"})
