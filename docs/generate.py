@@ -2,8 +2,8 @@
 Fills the marked regions of README.md and docs/*.md from results/: ``python docs/generate.py``, which ``make doc`` calls.
 
 A region is ``<!-- name -->`` … ``<!-- /name -->`` on lines of their own, and holds a table; or
-``<!-- note: name -->value<!-- /note -->`` within a line, and holds one value of results/notes.csv or
-results/task_facts.csv. A region without its results keeps its text. ``--check`` writes nothing and fails if something would
+``<!-- note: name -->value<!-- /note -->`` within a line, and holds one value of results/notes.csv, results/task_facts.csv or
+results/benchmarks.csv. A region without its results keeps its text. ``--check`` writes nothing and fails if something would
 change.
 """
 
@@ -42,7 +42,7 @@ def filled(text: str, results: Path) -> tuple[str, set[str]]:
 
     def note(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise ValueError(f"Neither results/notes.csv nor results/task_facts.csv has a note {match[1]!r}")
+            raise ValueError(f"None of results/notes.csv, task_facts.csv and benchmarks.csv has a note {match[1]!r}")
         return f"<!-- note: {match[1]} -->{values[match[1]]}<!-- /note -->"
 
     return NOTE.sub(note, BLOCK.sub(block, text)), missing

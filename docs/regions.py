@@ -68,6 +68,25 @@ def ratio(row: dict[str, str]) -> str:
     return f"{value:.2f}" if low == high else f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
+#: Medians of benchmarks.csv that stand within a line: the benchmark, setting and subject of each, and how it is written.
+MEDIANS = {
+    "updates_one_thread": (("updates", "FetchReach-v4, batch 256, [256, 256], 1 thread", "CLearning"), "{:.0f}"),
+    "updates_two_threads": (("updates", "FetchReach-v4, batch 256, [256, 256], 2 threads", "CLearning"), "{:.0f}"),
+    "sampling_small": (("sampling 256", "10,000 transitions", "ours"), "{:.2f} ms"),
+    "sampling_large": (("sampling 256", "5,000,000 transitions", "ours"), "{:.2f} ms"),
+}
+
+
+def medians(results: Path) -> dict[str, str]:
+    """
+    :param results: The folder of results
+    :return: The value of each median by its name
+    """
+    rows = read(results / "benchmarks.csv") or []
+    values = {(row["benchmark"], row["setting"], row["subject"]): float(row["value"]) for row in rows}
+    return {name: how.format(values[row]) for name, (row, how) in MEDIANS.items() if row in values}
+
+
 def task_costs(results: Path) -> list[str] | None:
     """
     :param results: The folder of results
@@ -103,10 +122,11 @@ def notes_table(topic: str, header: list[str]) -> Region:
 def notes(results: Path) -> dict[str, str]:
     """
     :param results: The folder of results
-    :return: The value of each note by its name
+    :return: The value of each note by its name, those of the benchmarks too
     """
     tables = ("notes.csv", "task_facts.csv")
-    return {row["name"]: row["value"] for table in tables for row in read(results / table) or [] if row["name"]}
+    named = {row["name"]: row["value"] for table in tables for row in read(results / table) or [] if row["name"]}
+    return named | medians(results)
 
 
 # -- prediction, and the suite -----------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def _partners(start: int, stop: int, batch_size: int) -> np.ndarray:
 class GoalReplayBuffer(EpisodeRing):
     """
     Replay buffer for goal-conditioned learning without rewards. Every stored transition can be sampled at once, no finished
-    episode is needed, and a batch costs the same at any size of the buffer.
+    episode is needed, and a batch reads as many rows from a large buffer as from a small one.
 
     :param buffer_size: Number of transitions, over all environments
     :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys

@@ -214,6 +214,10 @@ def test_numbers_that_were_changed_are_noticed(generate: ModuleType) -> None:
     noted = text.replace("-->10 to 30<!--", "-->10 to 31<!--")
     assert noted != text
     assert generate.filled(noted, ROOT / "results")[0] == text
+    text = (ROOT / "docs" / "performance.md").read_text()
+    timed = re.sub(r"(note: sampling_large -->)[\d.]+", r"\g<1>9.99", text)
+    assert timed != text
+    assert generate.filled(timed, ROOT / "results")[0] == text
 
 
 def test_regions_are_whole(generate: ModuleType) -> None:

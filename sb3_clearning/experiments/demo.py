@@ -143,7 +143,7 @@ def main(argv: list[str]) -> None:
     gym.register_envs(gymnasium_robotics)
     options.output.mkdir(parents=True, exist_ok=True)
     model = CLearning("MultiInputPolicy", ENV_ID, seed=options.seed)
-    # Networks of this size gain little from a second thread, and on a busy machine its waiting costs several times the work.
+    # A second thread does not double the speed, and on a busy machine its waiting costs several times the work.
     th.set_num_threads(1)
     evaluate = EvaluateSometimes(max(options.steps // 8, 1))
     print(f"Training CLearning on {ENV_ID} for {options.steps} steps; rewards are not read.")
