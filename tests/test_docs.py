@@ -5,6 +5,7 @@ import configparser
 import doctest
 import importlib
 import importlib.util
+import inspect
 import itertools
 import re
 import runpy
@@ -20,6 +21,7 @@ import pytest
 from pages import PAGES, ROOT, anchors, blocks, commands, links
 from short_runs import shorten
 
+from sb3_clearning import CLearning
 from sb3_clearning.experiments.rows import read_rows, write_rows
 
 #: Commands of other programs: looked at as far as a shell would, not further.
@@ -62,6 +64,18 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def assert_output(shown: str, printed: str, where: str) -> None:
     same = doctest.OutputChecker().check_output(shown.replace("…", "..."), printed, doctest.ELLIPSIS)
     assert same, f"{where} shows\n{shown}\nbut it is\n{printed}"
+
+
+def test_papers_settings_are_those_of_its_file() -> None:
+    yaml = pytest.importorskip("yaml")
+    file = yaml.safe_load((ROOT / "zoo_configs" / "paper.yml").read_text())["default"]
+    (shown,) = (block.text for block in blocks(ROOT / "docs" / "algorithm.md") if "stochastic_actor=True" in block.text)
+    given: dict[str, Any] = {}
+    exec(shown, {"env": None, "CLearning": lambda *args, **kwargs: given.update(kwargs)})
+    defaults = inspect.signature(CLearning).parameters
+    for name in set(file) - {"n_timesteps", "policy", "policy_kwargs"}:
+        assert given.get(name, defaults[name].default) == file[name], name
+    assert {"net_arch": [256, 256], **given["policy_kwargs"]} == eval(file["policy_kwargs"])
 
 
 def test_output_is_compared() -> None:
