@@ -219,6 +219,9 @@ def _restore_other(
         raise UnreadableFileError(f"A buffer of {str(n_envs)[:50]} environments is none.")
     if "ends" not in arrays or arrays["ends"].shape != (n_steps, n_envs):
         raise UnreadableFileError("The buffer's arrays do not fit its number of steps and environments.")
+    if n_steps == 0:
+        ring.reset()
+        return
     source = type(ring)(n_steps * n_envs, ring.observation_space, ring.action_space, ring.device, n_envs=n_envs)
     restore_ring(source, content, head, arrays)
     source.truncate_last_trajectory()

@@ -6,6 +6,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.vec_env import VecTransposeImage
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.distances import DistanceTracker, goal_distance
@@ -25,7 +27,7 @@ def scored_distance(achieved_goal: np.ndarray, goal: np.ndarray, info: dict[str,
     """
     if "distance" in info:
         return np.array([info["distance"]], dtype=np.float64)
-    return goal_distance(achieved_goal[None], goal[None])
+    return goal_distance(np.asarray(achieved_goal)[None], np.asarray(goal)[None])  # a Discrete's may be ints
 
 
 def evaluate_goals(
@@ -108,9 +110,18 @@ def _environments(env: gym.Env | Callable[[], gym.Env], count: int) -> list[gym.
 
 def _check_shapes(model: BaseAlgorithm, env: gym.Env) -> None:
     """Another crop, for example, would else be an error deep in the networks. Bounds may differ: a VecNormalize has none."""
-    own, other = (_shapes(space) for space in (model.observation_space, env.observation_space))
-    if own != other:
+    assert isinstance(env.observation_space, gym.spaces.Dict)
+    own, other = _shapes(model.observation_space), _shapes(env.observation_space)
+    # SB3 moves the channels of images first, in its models' spaces and in `predict`.
+    parts = {key: _channels_first(part) for key, part in env.observation_space.items()}
+    if own not in (other, _shapes(gym.spaces.Dict(parts))):
         raise ValueError(f"The environment's observations have the shapes {other}, but the model was made for {own}.")
+
+
+def _channels_first(space: gym.Space) -> gym.Space:
+    if not isinstance(space, gym.spaces.Box) or not is_image_space(space) or is_image_space_channels_first(space):
+        return space
+    return VecTransposeImage.transpose_space(space)
 
 
 def _shapes(space: gym.Space) -> Any:

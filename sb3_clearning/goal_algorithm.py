@@ -27,7 +27,7 @@ from sb3_clearning.noise import PinkUniformActions
 from sb3_clearning.offline_learning import OfflineLearning
 from sb3_clearning.plain_update import PlainUpdate
 from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
-from sb3_clearning.run_state import EpisodesStart
+from sb3_clearning.run_state import EpisodesStart, normalized_keys
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
@@ -222,9 +222,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
         self._prepare_training()
-        if self._n_updates == 0 and self._vec_normalize_env is None:
-            # An agent that has learned elsewhere keeps its own.
-            self.policy.fit_extractors(self.replay_buffer.float_states())
+        if self._n_updates == 0:  # an agent that has learned elsewhere keeps its own
+            self.policy.fit_extractors(self._raw_states())
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         ahead = max(SAMPLE_AHEAD // batch_size, 1)
         for done in range(0, gradient_steps, ahead):
@@ -240,6 +239,13 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
                 self._n_updates += 1
                 self._update(batch)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def _raw_states(self) -> dict[str, np.ndarray]:
+        """:return: Stored states, without the keys that a VecNormalize normalizes"""
+        normalized = normalized_keys(self._vec_normalize_env)
+        if "desired_goal" in normalized:
+            normalized.add("achieved_goal")  # whose statistics goals are standardized with
+        return {key: values for key, values in self.replay_buffer.float_states().items() if key not in normalized}
 
     def _make_plain(self) -> PlainUpdate | None:
         """:return: The fast path of the update, None if there is none or if the networks are not plain"""

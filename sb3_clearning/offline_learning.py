@@ -4,12 +4,14 @@ from typing import TypeVar
 
 from stable_baselines3 import TD3
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.type_aliases import MaybeCallback
 
 from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.faults import clear_faults
 from sb3_clearning.model_state import check_finite_weights
+from sb3_clearning.run_state import normalized_keys
 
 SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
 
@@ -79,6 +81,7 @@ class OfflineLearning(TD3):
             total, running = self._setup_learn(
                 gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
             )
+            self._fit_normalization()
             running.on_training_start({**locals(), "total_timesteps": total}, globals())
             while self.num_timesteps < total:
                 self._update_current_progress_remaining(self.num_timesteps, total)
@@ -92,3 +95,19 @@ class OfflineLearning(TD3):
             check_finite_weights(self)  # type: ignore[arg-type]  # no action has shown it, and perhaps no log
             running.on_training_end()
             return self
+
+    def _fit_normalization(self) -> None:
+        """
+        A VecNormalize learns from steps, and none are taken: one that has seen nothing but a reset gets its statistics from
+        the buffer. Goals are states: commanded ones get those of the achieved ones.
+        """
+        env = self._vec_normalize_env
+        if env is None or not env.training:
+            return
+        for key in normalized_keys(env):
+            statistics = env.obs_rms[key]
+            if statistics.count < env.num_envs + 1:
+                source = "achieved_goal" if key == "desired_goal" else key
+                states = self.replay_buffer.observations[source][: self.replay_buffer.size()]
+                env.obs_rms[key] = RunningMeanStd(shape=statistics.mean.shape)
+                env.obs_rms[key].update(states.reshape(-1, *statistics.mean.shape))

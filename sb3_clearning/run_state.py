@@ -156,6 +156,14 @@ def _take_noise(prefix: str, noise: ActionNoise, arrays: dict[str, np.ndarray]) 
     return content
 
 
+def normalized_keys(env: VecNormalize | None) -> set[str]:
+    """
+    :param env: A VecNormalize of Dict observations, or None
+    :return: The keys that it normalizes
+    """
+    return set() if env is None or not env.norm_obs else set(env.obs_rms)
+
+
 def take_normalization(env: VecNormalize) -> dict[str, np.ndarray]:
     """
     :param env: A VecNormalize

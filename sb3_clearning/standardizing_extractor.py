@@ -1,5 +1,6 @@
 """StandardizingExtractor: what the networks see has mean 0 and deviation 1."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.type_aliases import TensorDict
 from torch import nn
 
+#: Of fewer states than these a mean and a deviation say little.
+FEW_STATES = 10
 #: No coordinate's deviation counts as less than this share of the median one: what hardly moves is not blown up.
 SMALLEST_DEVIATION = 0.1
 
@@ -107,6 +110,16 @@ def fit_extractors(networks: Iterable[BaseModel], states: Mapping[str, np.ndarra
     :param networks: Actors and critics
     :param states: ``(n, …)`` per key of floats
     """
-    for network in networks:
-        if isinstance(network.features_extractor, StandardizingExtractor):
-            network.features_extractor.fit(states)
+    found = [network.features_extractor for network in networks]
+    extractors = [
+        extractor for extractor in found if isinstance(extractor, StandardizingExtractor) and not extractor.is_fitted
+    ]
+    n = min((len(values) for values in states.values()), default=FEW_STATES)
+    if extractors and 0 < n < FEW_STATES:
+        warnings.warn(
+            f"The networks' inputs are standardized, for good, by the mean and deviation of {n} states, all that there are at "
+            "the first update: give `learning_starts` some hundred steps, or pass `policy_kwargs=dict(standardize=False)`.",
+            stacklevel=2,
+        )
+    for extractor in extractors:
+        extractor.fit(states)

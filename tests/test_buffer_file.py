@@ -183,6 +183,14 @@ def test_a_buffer_of_other_spaces(tmp_path: Path) -> None:
         GoalReplayBuffer(24, bounded, ACTION_SPACE).load(tmp_path / "buffer")
 
 
+@pytest.mark.parametrize("n_envs", [1, 2, 3])
+def test_an_empty_buffer(n_envs: int, tmp_path: Path) -> None:
+    Trajectories(LAYOUTS["floats"], 24, 2).buffer.save(tmp_path / "empty")
+    trajectories = _filled("floats", n_envs)
+    trajectories.buffer.load(tmp_path / "empty")
+    assert trajectories.buffer.size() == 0
+
+
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
     buffer = _filled().buffer
     with pytest.raises(UnreadableFileError, match="There is no file"):

@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sb3_clearning import CLearning, ResumableCheckpoint, goal_algorithm
+from sb3_clearning.offline import add_transitions
 
 TRAIN_METRICS = {
     *("train/classifier_loss", "train/accuracy_positive", "train/accuracy_negative", "train/logits_positive"),
@@ -352,6 +353,24 @@ def test_offline_training_of_a_normalized_model() -> None:
     before = weights(model)
     model.learn_offline(5)
     assert changed(before, weights(model), "actor.")
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_a_vecnormalize_that_saw_nothing_takes_its_statistics_from_the_data(n_envs: int) -> None:
+    source = small_model(PointEnv(), learning_starts=1000).learn(300).replay_buffer.transitions()
+    env = VecNormalize(DummyVecEnv([make(PointEnv)] * n_envs), norm_reward=False)
+    model = small_model(env, buffer_size=600)
+    add_transitions(model.replay_buffer, source)
+    model.learn_offline(5)
+    stored = model.replay_buffer
+    for key in ("observation", "achieved_goal", "desired_goal"):
+        states = stored.observations["achieved_goal" if key == "desired_goal" else key][: stored.size()]
+        statistics = env.obs_rms[key]
+        np.testing.assert_allclose(statistics.mean, states.mean(axis=(0, 1)), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(statistics.var, states.var(axis=(0, 1)), rtol=1e-3)
+    before = {key: value.mean.copy() for key, value in env.obs_rms.items()}
+    model.learn_offline(5, reset_num_timesteps=False)
+    assert all((env.obs_rms[key].mean == mean).all() for key, mean in before.items()), "once"
 
 
 def test_online_training_follows_offline_training(filled: CLearning) -> None:

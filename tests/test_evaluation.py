@@ -5,7 +5,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from goal_envs import PointEnv
+from goal_envs import ImageGoalEnv, PointEnv
+from gymnasium import spaces
 from small_models import small_model
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -103,3 +104,31 @@ def test_an_environment_of_another_shape_is_named() -> None:
     env = GoalFromObservation(gym.make("Pendulum-v1"), [0])
     with pytest.raises(ValueError, match=r"'desired_goal': \(1,\).*, but the model was made for .*'desired_goal': \(2,\)"):
         evaluate_goals(model, env)
+
+
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_images_with_their_channels_first_or_last(channels_first: bool) -> None:
+    policy_kwargs = {"features_extractor_kwargs": {"cnn_output_dim": 8}}
+    model = small_model(ImageGoalEnv(channels_first), policy_kwargs=policy_kwargs).learn(15)
+    found = evaluate_goals(model, lambda: ImageGoalEnv(channels_first), 2)
+    assert found == evaluate_goals(model, lambda: ImageGoalEnv(not channels_first), 2)
+    assert 0 < found["final"] < 1
+
+
+class CellEnv(PointEnv):
+    """Goals are numbers of cells, as Python's ints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        cells = spaces.Discrete(4)
+        parts = {"observation": spaces.Box(-1.0, 1.0, (3,)), "achieved_goal": cells, "desired_goal": cells}
+        self.observation_space = spaces.Dict(parts)
+
+    def _observation(self) -> dict[str, Any]:
+        cell, goal = (int(2 * (place[0] > 0) + (place[1] > 0)) for place in (self.position, self.goal))
+        return {"observation": super()._observation()["observation"], "achieved_goal": cell, "desired_goal": goal}
+
+
+def test_goals_that_are_ints() -> None:
+    found = evaluate_goals(small_model(CellEnv()).learn(15), CellEnv, 3)
+    assert 0 <= found["final"] <= 3

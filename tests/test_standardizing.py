@@ -1,5 +1,6 @@
 """What the networks see has mean 0 and deviation 1: from which data, once, for goals as for what was achieved."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_clearning import CLearning, GoalTD3
 from sb3_clearning.standardizing_extractor import SMALLEST_DEVIATION, StandardizingExtractor
+
+KEYS = ("observation", "achieved_goal", "desired_goal")
 
 
 def extractors(model: CLearning) -> list[StandardizingExtractor]:
@@ -155,6 +158,33 @@ def test_a_vecnormalize_is_left_to_its_own() -> None:
     model = small_model(env).learn(40)
     assert model._n_updates > 0
     assert all(is_untouched(extractor) for extractor in extractors(model))
+
+
+def test_what_a_vecnormalize_leaves_alone_is_standardized() -> None:
+    cases: list[tuple[dict[str, Any], set[str]]] = [
+        ({"norm_obs": False}, set(KEYS)),
+        ({"norm_obs_keys": ["observation"]}, set(KEYS) - {"observation"}),
+    ]
+    for arguments, raw in cases:
+        env = VecNormalize(DummyVecEnv([PointEnv]), norm_reward=False, **arguments)
+        model = small_model(env, learning_starts=100).learn(120)
+        states = model.replay_buffer.float_states()
+        for extractor in extractors(model):
+            for key in KEYS:
+                deviation = extractor.deviation[extractor._columns[key]].numpy()
+                expected = states["achieved_goal" if key == "desired_goal" else key][:101].std(axis=0) if key in raw else 1
+                np.testing.assert_allclose(deviation, expected, rtol=1e-4)
+    env = VecNormalize(DummyVecEnv([PointEnv]), norm_reward=False, norm_obs_keys=["observation", "desired_goal"])
+    assert all(is_untouched(extractor) for extractor in extractors(small_model(env).learn(40)))
+
+
+def test_statistics_of_a_few_states_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="by the mean and deviation of 1 states.*give `learning_starts` some hundred"):
+        small_model(PointEnv(), learning_starts=0).learn(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small_model(PointEnv(), learning_starts=0, policy_kwargs={"standardize": False}).learn(5)
+        small_model(PointEnv()).learn(20)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ class PolicyFuture(FuturePredictor):
     (the expected future state, an event's probability) says which of them the policy can reach, not where it goes. For the
     future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
 
-    Observations are those of the environment; their ``desired_goal`` is not read and may be missing.
+    Observations are those of the environment; their ``desired_goal`` is not read and may be missing. Images have their
+    channels first, as in the model's ``observation_space``.
 
     :param model: The model. Its present weights answer, also after more training
     """
