@@ -126,7 +126,8 @@ class CLearningPolicy(TD3Policy):
     :param share_features_extractor: Whether actor and classifiers share the features extractor
     :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one
     :param standardize: Whether the networks see observations and goals with mean 0 and deviation 1, as they were in the replay
-        buffer before the first update. Has no effect with a features extractor of your own, or in a VecNormalize
+        buffer before the first update. Only keys of floats, and of these not what a VecNormalize normalizes; has no effect
+        with a features extractor of your own
     """
 
     critic: ClassifierCritic  # type: ignore[assignment]
