@@ -135,6 +135,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     def _setup_model(self) -> None:
         self._check_arguments()
         super()._setup_model()
+        check_number("train_freq", self.train_freq.frequency, 1, whole=True)  # type: ignore[union-attr]
         self._resolve_action_noise()
         self._warmup = PinkUniformActions(self.n_envs, self.replay_buffer.action_dim)
         self._metrics = TensorMeans()

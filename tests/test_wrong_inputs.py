@@ -202,6 +202,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearning", algorithm(commanded_goal_fraction="all"), r"`commanded_goal_fraction` must be within \[0, 1\], not 'all'"),
     ("CLearning", algorithm(replay_buffer_class="her"), "`replay_buffer_class` must be GoalReplayBuffer .*, not 'her'"),
     ("CLearning", algorithm(train_freq=(1, "hour")), "unit of the `train_freq` must be either 'step' or 'episode'"),
+    ("CLearning", algorithm(train_freq=0), "`train_freq` must be at least 1, not 0"),
+    ("CLearning", algorithm(train_freq=(-1, "episode")), "`train_freq` must be at least 1, not -1"),
     ("CLearning", algorithm(train_freq=1.5), r"frequency of `train_freq` must be an integer and not 1\.5"),
     ("CLearning", lambda: CLearning("MultiInputPolicy", gym.make("Pendulum-v1")), "needs a goal environment.*GoalFromObservation"),
     ("CLearning", lambda: CLearning("CnnPolicy", PointEnv()), "You must use `MultiInputPolicy`"),
