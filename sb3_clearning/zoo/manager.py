@@ -1,8 +1,6 @@
 """What rl-zoo3's ExperimentManager does differently for our algorithms: other algorithms run its own code, untouched."""
 
-import difflib
 import functools
-import inspect
 import random
 import time
 from collections.abc import Callable
@@ -10,13 +8,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gymnasium as gym
 import optuna
 import yaml
 from sqlalchemy.exc import SQLAlchemyError
 from stable_baselines3.common.callbacks import EvalCallback
 
-from sb3_clearning.goal_spaces import check_action_space, check_goal_space
+from sb3_clearning.checks import check_number
 from sb3_clearning.zoo.checkpoints import (
     callbacks_of_the_trial,
     checkpoint_to_go_on_from,
@@ -27,9 +24,7 @@ from sb3_clearning.zoo.goal_logs import GoalColumns, GoalEnvMaker, GoalEvalCallb
 from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.registration import algorithms
 from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, arguments_of, check_parts, default_parts
-
-#: The columns of monitor.csv beyond SB3's own; `is_success` only where the env says so.
-SUCCESS, DISTANCE = "is_success", "distance"
+from sb3_clearning.zoo.try_out import WRONG_VALUE, check_hyperparams, check_learning_rate, reason, try_out
 
 #: How often a storage is tried before it counts as out of reach.
 STORAGE_ATTEMPTS = 8
@@ -59,44 +54,6 @@ def find_configuration(algo: str, config: str) -> str:
     return str(ours[path.name])
 
 
-def check_hyperparams(algo: str, hyperparams: dict[str, Any]) -> None:
-    """
-    :param algo: the algorithm's name in rl-zoo3
-    :param hyperparams: what rl-zoo3 is about to pass to the algorithm
-    """
-    known = [name for name in inspect.signature(algorithms()[algo].__init__).parameters if not name.startswith(("_", "self"))]
-    # rl-zoo3 makes the action noise of this one.
-    known.append("noise_type")
-    for name in hyperparams:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(sorted(known))}"
-            raise InputError(f"{algo} has no hyperparameter `{name}`: {hint}")
-
-
-def look_at_env(algo: str, env_id: str, make: Callable[..., gym.Env], env_kwargs: dict[str, Any]) -> list[str]:
-    """
-    Make the env once and take a step, before any run folder is made for it.
-
-    :param algo: the algorithm's name in rl-zoo3
-    :param env_id: the env's id
-    :param make: makes the env, with all wrappers
-    :param env_kwargs: the env's arguments
-    :return: what every info of the env has out of ``is_success`` and ``distance``
-    """
-    env = make(**env_kwargs)
-    try:
-        check_goal_space(env.observation_space)
-        check_action_space(env.action_space)
-        env.reset(seed=0)
-        info = env.step(env.action_space.sample())[-1]
-    except ValueError as error:
-        raise InputError(f"{algo} can not learn on {env_id}. {error}") from error
-    finally:
-        env.close()
-    return [key for key in (SUCCESS, DISTANCE) if key in info]
-
-
 def _extended(original: Callable[..., Any], extension: Callable[..., Any]) -> Callable[..., Any]:
     """
     :param original: a method of ExperimentManager
@@ -123,14 +80,19 @@ def _read_hyperparameters(original: Callable[..., Any], self: Any) -> tuple[dict
     try:
         hyperparams, saved = original()
     except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{self.config} is not valid YAML: {reason}") from error
-    except AttributeError as error:
+        raise InputError(f"{self.config} is not valid YAML: {' '.join(str(error).split())}") from error
+    except (AttributeError, TypeError) as error:
         raise InputError(
             f"{self.config} must map env ids (or `default`) to hyperparameters, as in {self.algo}.yml of sb3_clearning."
         ) from error
+    except InputError:
+        raise
+    except (ValueError, LookupError, ImportError, OSError, SyntaxError) as error:
+        raise InputError(f"The configuration {self.config} can not be used. {reason(error)}") from error
     if "n_timesteps" not in hyperparams and self.n_timesteps <= 0:
         raise InputError(f"{self.config} has no `n_timesteps` for {self.env_name.gym_id}: add it, or use `-n`.")
+    if "policy" not in hyperparams:
+        raise InputError(f"{self.config} has no `policy` for {self.env_name.gym_id}: add `policy: MultiInputPolicy`.")
     hyperparams.setdefault("n_timesteps", self.n_timesteps)
     return hyperparams, saved
 
@@ -138,7 +100,16 @@ def _read_hyperparameters(original: Callable[..., Any], self: Any) -> tuple[dict
 def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams: dict[str, Any]) -> tuple[Any, ...]:
     """Find what can not work before a run folder is made, and what the Monitor can log."""
     parts = hyperparams.pop(SEARCH_ATTRIBUTE, None)
-    hyperparams, env_wrapper, callbacks, vec_env_wrapper = original(hyperparams)
+    check_learning_rate(hyperparams.get("learning_rate"))
+    try:
+        hyperparams, self.env_wrapper, callbacks, self.vec_env_wrapper = original(hyperparams)
+        self.monitor_kwargs = dict(self.monitor_kwargs or {})
+        check_number("n_envs", self.n_envs, 1, whole=True)
+        check_number("n_timesteps", self.n_timesteps, 1, whole=True)
+    except InputError:
+        raise
+    except (*WRONG_VALUE, SyntaxError, NameError, ImportError) as error:
+        raise InputError(f"{self.algo} can not use these hyperparameters. {reason(error)}") from error
     check_hyperparams(self.algo, hyperparams)
     try:
         self.search_parts = default_parts(self.algo) if parts is None else check_parts(self.algo, parts)
@@ -147,21 +118,24 @@ def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams
     given = [argument for argument in arguments_of(self.search_parts) if argument in (self.custom_hyperparams or {})]
     if self.optimize_hyperparameters and given:
         print(f"-params has no effect on {', '.join(given)}: the trials draw their own. `search` names the parts.")
-    lost = set(hyperparams.get("policy_kwargs") or {}) - {"net_arch"}
+    policy_kwargs = hyperparams.get("policy_kwargs")
+    lost = set(policy_kwargs) - {"net_arch"} if isinstance(policy_kwargs, dict) else set()
     if self.optimize_hyperparameters and "net_arch" in self.search_parts and lost:
         raise InputError(
             f"A search for `net_arch` would replace `policy_kwargs` ({', '.join(sorted(lost))}): name other parts."
         )
 
-    if vec_env_wrapper is None:  # which could make goals that a single env does not have
-        env_id = self.env_name.gym_id
-        make = GoalEnvMaker(gym.spec(env_id).make, env_wrapper)
-        keys = look_at_env(self.algo, env_id, make, self.env_kwargs)
+    checkpoint = checkpoint_to_go_on_from(callbacks)
+    if self.trained_agent and checkpoint is not None and not self.optimize_hyperparameters:
+        raise InputError(f"{checkpoint.folder} already holds a run: leave `-i` out to go on with it, or name another folder.")
+
+    keys = try_out(self, hyperparams, arguments_of(self.search_parts) if self.optimize_hyperparameters else [])
+    if self.vec_env_wrapper is None:  # which could make infos that a single env does not have
         self.monitor_kwargs = {
             **self.monitor_kwargs,
             "info_keywords": GoalColumns(self.monitor_kwargs.get("info_keywords", keys)),
         }
-    return hyperparams, env_wrapper, callbacks, vec_env_wrapper
+    return hyperparams, self.env_wrapper, callbacks, self.vec_env_wrapper
 
 
 def _create_log_folder(original: Callable[..., None], self: Any) -> None:
@@ -187,8 +161,6 @@ def _load_pretrained_agent(original: Callable[..., Any], self: Any, hyperparams:
     checkpoint = checkpoint_to_go_on_from(self.callbacks)
     if checkpoint is None:
         return original(hyperparams, env)
-    if self.trained_agent:
-        raise InputError(f"{checkpoint.folder} already holds a run: leave `-i` out to go on with it, or name another folder.")
     print(f"Going on from the checkpoints in {checkpoint.folder}")
     return resume_run(algorithms()[self.algo], checkpoint, self, hyperparams, env)
 
