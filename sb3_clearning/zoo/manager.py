@@ -98,11 +98,16 @@ def _read_hyperparameters(original: Callable[..., Any], self: Any) -> tuple[dict
 
 
 def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams: dict[str, Any]) -> tuple[Any, ...]:
-    """Find what can not work before a run folder is made, and what the Monitor can log."""
+    """
+    Evaluation envs get the arguments of a configuration. Find what can not work before a run folder is made, and what the
+    Monitor can log.
+    """
     parts = hyperparams.pop(SEARCH_ATTRIBUTE, None)
     check_learning_rate(hyperparams.get("learning_rate"))
     try:
         hyperparams, self.env_wrapper, callbacks, self.vec_env_wrapper = original(hyperparams)
+        if self._eval_env_kwargs_args is None:
+            self.eval_env_kwargs = self.env_kwargs  # rl-zoo3 does it for those of the command line only
         self.monitor_kwargs = dict(self.monitor_kwargs or {})
         check_number("n_envs", self.n_envs, 1, whole=True)
         check_number("n_timesteps", self.n_timesteps, 1, whole=True)

@@ -1,10 +1,13 @@
 """rl-zoo3's real commands in processes of their own: the startup hook has to reach them, as it has to reach a user's."""
 
+import argparse
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import sb3_clearning.zoo
 from zoo.commands import TINY, Run, command, environment
 
 
@@ -28,3 +31,22 @@ def trained(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = run("rl_zoo3.train", "--algo", "clearning", "--env", "SawyerReach-v0", *options, "-params", *TINY, cwd=folder)
     (folder / "train.log").write_text(result.stdout)
     return folder
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes rl-zoo3's ExperimentManager with our extensions, as `train` does, in this process."""
+    sb3_clearning.zoo.register()
+    from rl_zoo3.exp_manager import ExperimentManager
+
+    monkeypatch.chdir(tmp_path)
+    defaults: dict[str, Any] = {
+        "args": argparse.Namespace(),
+        "algo": "clearning",
+        "env_id": "ContinuousGridworld-v0",
+        "log_folder": "logs",
+        "n_timesteps": 60,
+        "eval_freq": -1,
+        "log_interval": -1,
+    }
+    return lambda **options: ExperimentManager(**{**defaults, **options})

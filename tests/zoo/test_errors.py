@@ -1,6 +1,5 @@
 """Wrong input ends in one clear line, before a run folder is made; an error of ours leaves other algorithms alone."""
 
-import argparse
 import random
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import torch as th
 from goal_envs import PointEnv
 from small_models import small_model
 
-import sb3_clearning.zoo
 from sb3_clearning import ResumableCheckpoint
 from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.try_out import same_random_states
@@ -38,17 +36,6 @@ def test_wrong_input(run: Run, tmp_path: Path, arguments: list[str], message: st
     result = run("rl_zoo3.train", "--algo", "clearning", *arguments, "-f", "logs", cwd=tmp_path, fails=True)
     assert one_line(result.stderr).startswith(message)
     assert not (tmp_path / "logs").exists()
-
-
-@pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes rl-zoo3's ExperimentManager with our extensions, as `train` does, in this process."""
-    sb3_clearning.zoo.register()
-    from rl_zoo3.exp_manager import ExperimentManager
-
-    monkeypatch.chdir(tmp_path)
-    defaults = {"args": argparse.Namespace(), "algo": "clearning", "env_id": "ContinuousGridworld-v0", "log_folder": "logs"}
-    return lambda **options: ExperimentManager(**{**defaults, "n_timesteps": 60, "eval_freq": -1, **options})
 
 
 WRONG_VALUES = [

@@ -4,6 +4,7 @@ import csv
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +131,31 @@ def test_subprocess_envs_with_env_kwargs(run: Run, tmp_path: Path) -> None:
     assert all(float(row["distance"]) > 0 for row in rows)
     with zipfile.ZipFile(folder / "FetchReach-v4.zip") as archive:
         assert "policy.pth" in archive.namelist()
+
+
+ENV_KWARGS = """
+ContinuousGridworld-v0:
+  n_timesteps: 40
+  policy: MultiInputPolicy
+  learning_starts: 100
+  env_kwargs: {max_episode_steps: 7}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [({}, 7), ({"env_kwargs": {"max_episode_steps": 6}}, 6), ({"eval_env_kwargs": {"max_episode_steps": 5}}, 5)],
+    ids=["file", "command line", "for evaluation"],
+)
+def test_evaluations_have_the_env_kwargs_of_the_file(manager: Any, arguments: dict, steps: int) -> None:
+    Path("own.yml").write_text(ENV_KWARGS)
+    evaluated = manager(config="own.yml", eval_freq=20, n_eval_episodes=2, **arguments)
+    evaluated.learn(evaluated.setup_experiment()[0])
+    with np.load("logs/clearning/ContinuousGridworld-v0_1/evaluations.npz") as evaluations:
+        assert (evaluations["ep_lengths"] == steps).all()
+    study = manager(config="own.yml", optimize_hyperparameters=True, n_evaluations=1, **arguments)
+    study.setup_experiment()
+    assert study.create_envs(1, eval_env=True).envs[0].spec.max_episode_steps == steps
 
 
 def test_baseline_takes_a_relabelling_ratio_from_the_command_line(run: Run, tmp_path: Path) -> None:
