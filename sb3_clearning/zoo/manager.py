@@ -26,6 +26,9 @@ from sb3_clearning.zoo.registration import algorithms
 from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, arguments_of, check_parts, default_parts
 from sb3_clearning.zoo.try_out import WRONG_VALUE, check_hyperparams, check_learning_rate, reason, try_out
 
+#: The folders of our configurations.
+CONFIGURATION_FOLDERS = ("hyperparams", "zoo_configs")
+
 #: How often a storage is tried before it counts as out of reach.
 STORAGE_ATTEMPTS = 8
 
@@ -42,16 +45,27 @@ def configuration_folder(name: str) -> Path:
 def find_configuration(algo: str, config: str) -> str:
     """
     :param algo: the algorithm's name in rl-zoo3
-    :param config: a path, a Python module, the name of one of our files, or rl-zoo3's own file, which does not exist
+    :param config: a path, a Python module, the name of one of our files, alone or after its folder's, or rl-zoo3's own file,
+        which does not exist
     :return: the configuration to read
     """
     path = Path(config)
     if path.suffix not in (".yml", ".yaml", ".py") or path.is_file():
         return config
-    ours = {file.name: file for folder in ("hyperparams", "zoo_configs") for file in configuration_folder(folder).glob("*.*")}
-    if path.name not in ours:
-        raise InputError(f"There is no configuration {config} for {algo}. Files of sb3_clearning: {', '.join(sorted(ours))}")
-    return str(ours[path.name])
+    import rl_zoo3
+
+    package = Path(rl_zoo3.__file__).parent
+    # A path to anywhere else is not one of ours, even if its last part is the same.
+    folders = {
+        Path(): CONFIGURATION_FOLDERS,
+        **{Path(folder): (folder,) for folder in CONFIGURATION_FOLDERS},
+        **{place / "hyperparams": ("hyperparams",) for place in (package, package.parent)},
+    }.get(path.parent, ())
+    for folder in folders:
+        if (configuration_folder(folder) / path.name).is_file():
+            return str(configuration_folder(folder) / path.name)
+    ours = sorted(file.name for folder in CONFIGURATION_FOLDERS for file in configuration_folder(folder).glob("*.*"))
+    raise InputError(f"There is no configuration {config} for {algo}. Files of sb3_clearning: {', '.join(ours)}")
 
 
 def _extended(original: Callable[..., Any], extension: Callable[..., Any]) -> Callable[..., Any]:

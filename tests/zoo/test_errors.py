@@ -10,10 +10,13 @@ import torch as th
 from goal_envs import PointEnv
 from small_models import small_model
 
+import sb3_clearning
 from sb3_clearning import ResumableCheckpoint
 from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.try_out import same_random_states
 from zoo.commands import Run
+
+PROJECT = Path(sb3_clearning.__file__).resolve().parents[1]
 
 
 def one_line(stderr: str) -> str:
@@ -94,6 +97,27 @@ def test_files_that_lack_something(manager: Any, text: str, message: str, custom
     with pytest.raises(InputError, match=message):
         manager(config="own.yml", n_timesteps=0, hyperparams=custom).setup_experiment()
     assert not Path("logs").exists()
+
+
+@pytest.mark.parametrize(
+    "config", ["logs/paper.yml", "/nowhere/paper.yml", "../paper.yml", "hyperparams/paper.yml", "papr.yml"]
+)
+def test_a_path_to_nowhere_is_not_taken_for_a_file_of_ours(manager: Any, config: str) -> None:
+    with pytest.raises(
+        InputError, match=f"There is no configuration {config} for clearning. Files of sb3_clearning: clearning"
+    ):
+        manager(config=config).setup_experiment()
+    assert not Path("logs").exists()
+
+
+@pytest.mark.parametrize("config", ["paper.yml", "./paper.yml", "zoo_configs/paper.yml", "hyperparams/clearning.yml", None])
+def test_our_files_are_found_by_their_names(manager: Any, config: str | None) -> None:
+    found = manager(config=config)
+    found.read_hyperparameters()
+    path = Path(found.config)
+    assert path.is_file()
+    assert path.relative_to(PROJECT) in (Path("zoo_configs/paper.yml"), Path("hyperparams/clearning.yml"))
+    assert path.name == Path(config or "clearning.yml").name
 
 
 def test_a_wrapper_that_does_not_fit_the_env(manager: Any) -> None:
