@@ -1,16 +1,12 @@
 """What rl-zoo3's ExperimentManager does differently for our algorithms: other algorithms run its own code, untouched."""
 
 import functools
-import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import optuna
 import yaml
-from sqlalchemy.exc import SQLAlchemyError
 from stable_baselines3.common.callbacks import EvalCallback
 
 from sb3_clearning.checks import check_number
@@ -24,13 +20,11 @@ from sb3_clearning.zoo.goal_logs import GoalColumns, GoalEnvMaker, GoalEvalCallb
 from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.registration import algorithms
 from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, arguments_of, check_parts, default_parts
+from sb3_clearning.zoo.storage import load_study, open_storage
 from sb3_clearning.zoo.try_out import WRONG_VALUE, check_hyperparams, check_learning_rate, reason, try_out
 
 #: The folders of our configurations.
 CONFIGURATION_FOLDERS = ("hyperparams", "zoo_configs")
-
-#: How often a storage is tried before it counts as out of reach.
-STORAGE_ATTEMPTS = 8
 
 
 def configuration_folder(name: str) -> Path:
@@ -109,6 +103,23 @@ def _read_hyperparameters(original: Callable[..., Any], self: Any) -> tuple[dict
         raise InputError(f"{self.config} has no `policy` for {self.env_name.gym_id}: add `policy: MultiInputPolicy`.")
     hyperparams.setdefault("n_timesteps", self.n_timesteps)
     return hyperparams, saved
+
+
+def _load_trial(
+    original: Callable[..., dict[str, Any]],
+    self: Any,
+    storage: str,
+    study_name: str,
+    trial_id: int | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """A storage, study or trial that does not exist in one line; a mistyped storage is not made."""
+    load_study(storage, study_name)
+    try:
+        return original(storage, study_name, trial_id, **options)
+    except (IndexError, ValueError) as error:
+        number = "complete trial" if trial_id is None else f"trial {trial_id}"
+        raise InputError(f"The study {study_name!r} in {storage} has no {number}.") from error
 
 
 def _preprocess_hyperparams(original: Callable[..., Any], self: Any, hyperparams: dict[str, Any]) -> tuple[Any, ...]:
@@ -190,30 +201,6 @@ def _objective(original: Callable[..., float], self: Any, trial: Any) -> float:
         return original(trial)
 
 
-def open_storage(storage: str) -> None:
-    """
-    Make the tables of a new Optuna storage. Of two workers that do so at the same moment one gets an error, and only has to
-    look again.
-
-    :param storage: the address of a database, or a journal's path, for which there is nothing to do
-    """
-    if "://" not in storage:
-        return
-    for attempt in range(STORAGE_ATTEMPTS):
-        try:
-            optuna.storages.RDBStorage(storage).remove_session()
-            return
-        except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-            if attempt == STORAGE_ATTEMPTS - 1:
-                reason = str(error).splitlines()[0]
-                raise InputError(f"The Optuna storage {storage} can not be opened: {reason}") from error
-            time.sleep(random.uniform(0.2, 1.0))
-        except ImportError as error:
-            raise InputError(
-                f"The Optuna storage {storage} needs its database's driver: {error.__cause__ or error}"
-            ) from error
-
-
 def _hyperparameters_optimization(original: Callable[..., None], self: Any) -> None:
     if self.storage is not None:
         open_storage(self.storage)
@@ -241,6 +228,7 @@ def extend_manager(exp_manager: ModuleType) -> None:
         return
     extensions: dict[str, Callable[..., Any]] = {
         "read_hyperparameters": _read_hyperparameters,
+        "load_trial": _load_trial,
         "_preprocess_hyperparams": _preprocess_hyperparams,
         "create_log_folder": _create_log_folder,
         "create_envs": _create_envs,

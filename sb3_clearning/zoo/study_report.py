@@ -5,22 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-
-def load_study(storage: str, study_name: str) -> optuna.Study:
-    """
-    :param storage: as for rl-zoo3: a database's address, or the path of a journal, which ends in ``.log``
-    :param study_name: the study's name
-    :return: the study
-    """
-    try:
-        backend: Any = JournalStorage(JournalFileBackend(storage)) if storage.endswith(".log") else storage
-        return optuna.load_study(study_name=study_name, storage=backend)
-    except KeyError as error:
-        raise SystemExit(f"There is no study {study_name!r} in {storage}.") from error
+from sb3_clearning.zoo.storage import load_study
 
 
 def write_report(study: optuna.Study, folder: Path, n_best: int = 5) -> None:
@@ -54,13 +41,14 @@ def write_report(study: optuna.Study, folder: Path, n_best: int = 5) -> None:
     figure.savefig(folder / "importances.png", dpi=100)
     plt.close(figure)
 
-    shown = [name for name in importances if len({trial.params[name] for trial in complete}) > 1]
-    figure, rows = plt.subplots(1, len(shown), figsize=(3 * len(shown), 3), sharey=True, squeeze=False)
-    for axes, name in zip(rows[0], shown, strict=True):
-        axes.scatter([trial.params[name] for trial in complete], [trial.value for trial in complete], s=14)
+    # If `search` has changed, a parameter is one of some trials only.
+    having = {name: [trial for trial in complete if name in trial.params] for name in importances}
+    shown = [name for name, trials in having.items() if len({trial.params[name] for trial in trials}) > 1] or list(importances)
+    figure, rows = plt.subplots(1, max(len(shown), 1), figsize=(3 * max(len(shown), 1), 3), sharey=True, squeeze=False)
+    for axes, name in zip(rows[0], shown, strict=False):
+        axes.scatter([trial.params[name] for trial in having[name]], [trial.value for trial in having[name]], s=14)
         axes.set_xlabel(name)
-        distribution = complete[0].distributions[name]
-        if getattr(distribution, "log", False):
+        if getattr(having[name][0].distributions[name], "log", False):
             axes.set_xscale("log")
     rows[0][0].set_ylabel("mean evaluation reward")
     figure.tight_layout()

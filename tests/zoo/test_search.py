@@ -1,6 +1,7 @@
 """The search space: what is drawn is what a model gets, and what `--trial-id` gets back."""
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import optuna
@@ -8,7 +9,9 @@ import pytest
 
 from sb3_clearning import CLearning
 from sb3_clearning.envs import GoalFromObservation
+from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.search import PARTS, arguments_of, check_parts, convert_params, default_parts, sample_params
+from sb3_clearning.zoo.storage import load_study, open_storage
 from sb3_clearning.zoo.study_report import write_report
 
 
@@ -106,3 +109,69 @@ def test_report_of_a_study(tmp_path: Path) -> None:
     assert "12 trials: 12 complete." in text
     assert text.index("| one_minus_gamma |") < text.index("| lambda_ |")  # the most important first
     assert len((tmp_path / "trials.csv").read_text().splitlines()) == 13
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(["gamma"], ["gamma", "lambda_"]), (["gamma"], ["lambda_"]), (["lambda_", "gamma"], ["gamma", "w_clip"])],
+)
+@pytest.mark.parametrize("n_trials", [1, 6])
+def test_report_of_a_study_whose_search_has_changed(tmp_path: Path, first: list, second: list, n_trials: int) -> None:
+    study = random_study()
+    for parts in (first, second):
+        for _ in range(n_trials):
+            trial, hyperparams = sample(study, search=parts)
+            study.tell(trial, hyperparams.get("gamma", hyperparams.get("lambda_")))
+    write_report(study, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"trials.csv", "importances.png", "slices.png", "study.md"}
+    assert f"{2 * n_trials} trials: {2 * n_trials} complete." in (tmp_path / "study.md").read_text()
+
+
+def test_report_of_a_study_whose_trials_are_all_the_same(tmp_path: Path) -> None:
+    study = random_study()
+    study.enqueue_trial({"lambda_": 0.5})
+    study.enqueue_trial({"lambda_": 0.5})
+    for value in (1.0, 2.0):
+        study.tell(sample(study, search=["lambda_"])[0], value)
+    write_report(study, tmp_path)
+    assert (tmp_path / "study.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("sqlite:///typo.db", "There is no storage sqlite:///typo.db: typo.db is not a file."),
+        ("typo.log", "There is no storage typo.log: typo.log is not a file."),
+        ("sqlite:///folder", "There is no storage sqlite:///folder: folder is not a file."),
+        ("folder", "The Optuna storage folder can not be opened: Could not parse SQLAlchemy URL"),
+        ("sqlite:///own.yml", "The Optuna storage sqlite:///own.yml can not be opened: .*file is not a database"),
+        ("foo://x", "The Optuna storage foo://x can not be opened: Can't load plugin"),
+        ("sqlite:///study.db", "There is no study 'typo' in sqlite:///study.db."),
+    ],
+)
+def test_studies_that_can_not_be_loaded(manager: Any, storage: str, message: str, tmp_path: Path) -> None:
+    Path("folder").mkdir()
+    Path("own.yml").write_text("default: {n_timesteps: 100, policy: MultiInputPolicy}\n" * 100)
+    optuna.create_study(storage="sqlite:///study.db", study_name="study")
+    before = set(tmp_path.iterdir())
+    with pytest.raises(InputError, match=message) as error:
+        load_study(storage, "typo")
+    assert "\n" not in str(error.value)
+    for number in (0, 1):
+        with pytest.raises(InputError, match=message):
+            manager(storage=storage, study_name="typo", trial_id=number).setup_experiment()
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_trial_that_is_not_there(manager: Any, number: int) -> None:
+    storage = "sqlite:///study.db"
+    optuna.create_study(storage=storage, study_name="study")
+    with pytest.raises(InputError, match=f"The study 'study' in {storage} has no trial {number}."):
+        manager(storage=storage, study_name="study", trial_id=number).setup_experiment()
+
+
+@pytest.mark.parametrize("storage", ["study.db", "foo://x"])
+def test_a_storage_without_an_address(storage: str) -> None:
+    with pytest.raises(InputError, match=f"The Optuna storage {storage} can not be opened"):
+        open_storage(storage)
