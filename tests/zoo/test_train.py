@@ -176,6 +176,7 @@ def test_baseline_takes_a_relabelling_ratio_from_the_command_line(run: Run, tmp_
 
 
 CONFIGURATIONS = Path(__file__).parents[2] / "zoo_configs"
+PAPER = ("paper.yml", "paper_td3_next_state.yml")
 
 
 @pytest.mark.slow
@@ -204,6 +205,17 @@ def test_every_configuration_runs(run: Run, tmp_path: Path, name: str, algorithm
         study = ["-optimize", "--n-trials", 1, "--n-evaluations", 1, "--eval-episodes", 1, "--no-optim-plots"]
         result = run(*task, *study, "-params", *TINY, cwd=tmp_path)
         assert "Number of finished trials:  1" in result.stdout
+
+
+def test_the_papers_baseline_has_the_settings_of_its_c_learning() -> None:
+    ours, baseline = (yaml.safe_load((CONFIGURATIONS / name).read_text())["default"] for name in PAPER)
+    # eval, as rl-zoo3 does.
+    ours["policy_kwargs"], baseline["policy_kwargs"] = eval(ours["policy_kwargs"]), eval(baseline["policy_kwargs"])
+    assert ours.pop("w_clip")
+    assert ours.pop("lambda_")
+    assert ours["policy_kwargs"].pop("stochastic_actor")  # TD3's is deterministic
+    assert baseline.pop("relabel") == "next"
+    assert baseline == ours
 
 
 def test_every_configuration_is_tried() -> None:
