@@ -186,6 +186,22 @@ def agents(results: Path) -> list[str] | None:
     return markdown(header, [[number[0], *film, *number[1:]] for number, film in zip(numbers, films, strict=True)])
 
 
+def trained_again(results: Path) -> list[str] | None:
+    """
+    :param results: The folder of results
+    :return: The best trial of rl-zoo3's study and other settings, each trained with several seeds
+    """
+    rows = read(results / "zoo_study" / "trained_again.csv")
+    if rows is None:
+        return None
+    lines = [
+        [settings, ", ".join(row["reward"] for row in runs), ", ".join(f"{100 * float(row['success']):.0f}" for row in runs),
+         ", ".join(f"{float(row['final']):.3f}" for row in runs)]
+        for (settings,), runs in reversed(grouped(rows, "settings").items())
+    ]  # fmt: skip
+    return markdown(["", "mean reward", "success %", "final distance"], lines)
+
+
 def locomotion_data(results: Path) -> list[str] | None:
     """
     :param results: The folder of results
@@ -263,6 +279,7 @@ REGIONS: dict[str, Region] = {
     "analytic_q": sentence_of_report("analytic_q.md", "Largest difference"),
     "calibration": part_of_report("calibration.md"),
     "agents": agents,
+    "trained_again": trained_again,
     "locomotion_data": locomotion_data,
     "locomotion": part_of_report("locomotion.md"),
     "prediction_time": prediction_time,
