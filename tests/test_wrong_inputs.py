@@ -420,7 +420,7 @@ def test_wrong_input(name: str, call: Callable[[], Any], message: str) -> None:
 #: What is made by the package alone, or is no function.
 NOT_CALLED_BY_USERS = {"GoalBatch", "__version__"}
 #: What SB3 calls with what it has made itself.
-CALLED_BY_SB3 = {"make_actor", "make_critic", "set_training_mode", "step_async"}
+CALLED_BY_SB3 = {"collect_rollouts", "make_actor", "make_critic", "set_training_mode", "step_async"}
 
 
 def _methods(owner: type) -> set[str]:
