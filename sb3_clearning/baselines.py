@@ -9,6 +9,7 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch.nn import functional as F
 
 from sb3_clearning.buffers import GoalReplayBuffer, goal_slices
+from sb3_clearning.checks import is_number
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.plain_q_update import PlainQUpdate
@@ -137,7 +138,7 @@ class GoalTD3(GoalAlgorithm):
     def _check_arguments(self) -> None:
         super()._check_arguments()
         if isinstance(self.relabel, Mapping):
-            named = all(isinstance(share, (int, float)) for share in self.relabel.values())
+            named = all(is_number(share) for share in self.relabel.values())
         else:
             named = isinstance(self.relabel, str) and self.relabel in RELABELLING
         if not named:

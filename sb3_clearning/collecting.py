@@ -11,7 +11,7 @@ from stable_baselines3.common.type_aliases import RolloutReturn
 
 from sb3_clearning.buffers import GoalReplayBuffer
 from sb3_clearning.distances import DistanceTracker, goal_distance
-from sb3_clearning.noise import PinkUniformActions, name_of, named_noise
+from sb3_clearning.noise import PinkUniformActions, named_noise, noise_argument
 from sb3_clearning.policies import CLearningPolicy
 
 
@@ -27,8 +27,7 @@ class GoalCollecting(TD3):
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise, after loading anew: ``noise_std`` may have been replaced."""
-        noise: Any = self.action_noise
-        name = name_of(noise) or noise if isinstance(noise, ActionNoise) else noise
+        name = noise_argument(self.action_noise)
         if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
             # Saved with another number of environments. `_setup_learn` vectorizes it anew.
             self.action_noise = name.base_noise
@@ -36,7 +35,7 @@ class GoalCollecting(TD3):
             name = None if self.policy.stochastic_actor else "pink"
         if name is None:
             self.action_noise = None
-        elif name in ("gaussian", "pink"):
+        elif isinstance(name, str) and name in ("gaussian", "pink"):
             assert self.action_space.shape is not None
             self.action_noise = named_noise(name, self.noise_std * np.ones(self.action_space.shape))
         elif not isinstance(name, ActionNoise):

@@ -103,13 +103,13 @@ def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
     return noise
 
 
-def name_of(noise: ActionNoise) -> str | None:
+def noise_argument(noise: ActionNoise | str | None) -> ActionNoise | str | None:
     """
-    :param noise: A noise
-    :return: The name that it was made by, None if it was made by the user
+    :param noise: A model's ``action_noise``
+    :return: The argument that it was made from: the name of a noise that was made by name, else what it is
     """
     single = noise.base_noise if isinstance(noise, VectorizedActionNoise) else noise
-    return single.__dict__.get("name")
+    return single.__dict__.get("name", noise) if isinstance(single, ActionNoise) else noise
 
 
 class PinkUniformActions:

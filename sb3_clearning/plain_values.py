@@ -15,7 +15,7 @@ from torch import nn
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.buffers import GoalReplayBuffer
-from sb3_clearning.noise import PinkActionNoise, name_of
+from sb3_clearning.noise import PinkActionNoise, noise_argument
 from sb3_clearning.policies import CLearningPolicy
 
 _ACTIVATIONS = (
@@ -216,5 +216,5 @@ def constructor_arguments(model: Any) -> dict[str, Any]:
         kept = f"_{name}" if name == "stats_window_size" else name
         if name not in ("self", "policy", "env", "_init_setup_model", "device") and hasattr(model, kept):
             value = getattr(model, kept)
-            found[name] = name_of(value) or value if isinstance(value, sb3_noise.ActionNoise) else value
+            found[name] = noise_argument(value) if name == "action_noise" else value
     return found
