@@ -44,7 +44,7 @@ class GoalTD3(GoalAlgorithm):
     :param replay_buffer_class: GoalReplayBuffer or a subclass of it
     :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
-    :param n_steps: Must be 1
+    :param n_steps: n of the n-step targets, up to ``float("inf")``. "next" goals are then one of the next n states
     :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the critics
     :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
     :param target_noise_clip: Limit of that noise
@@ -66,6 +66,7 @@ class GoalTD3(GoalAlgorithm):
     """
 
     _plain: PlainQUpdate | None
+    _needs_returns = True
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class GoalTD3(GoalAlgorithm):
         replay_buffer_class: type[GoalReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         optimize_memory_usage: bool = False,
-        n_steps: int = 1,
+        n_steps: float = 1,
         policy_delay: int = 1,
         target_policy_noise: float = 0.2,
         target_noise_clip: float = 0.5,
@@ -163,13 +164,17 @@ class GoalTD3(GoalAlgorithm):
 
     @th.no_grad()
     def _targets(self, batch: GoalBatch) -> th.Tensor:
-        """:return: y = 1 where the goal is the next state, else gamma Q(s', a', g), ``(batch,)``"""
+        """
+        :return: The n-step targets, ``(batch,)``: gamma^(k-1) where the goal is the state k <= m steps ahead, else
+            gamma^m Q(s_{t+m}, a', g). With one step that is 1 where the goal is the next state, else gamma Q(s', a', g)
+        """
         if self._plain is not None:
             outputs = self._plain.next_outputs(batch, slice(None))
         else:
             outputs = self.critic_target(batch.next_observations, self._next_actions(batch.next_observations))
         values = self._values(outputs).amin(dim=0)
-        return batch.reached + (1 - batch.reached) * self.gamma * values
+        missed = (batch.returns == 0).to(values.dtype)
+        return batch.returns + missed * self._discounts(batch) * values
 
     def _update_critic(self, batch: GoalBatch) -> None:
         """Descend the sum of the critics' losses."""
@@ -188,7 +193,7 @@ class GoalTD3(GoalAlgorithm):
                 {
                     "train/critic_loss": self._critic_loss(outputs, targets),
                     "train/q_mean": self._values(outputs).mean(),
-                    "train/reached": batch.reached.mean(),
+                    "train/reached": (batch.returns > 0).float().mean(),
                 }
             )
 

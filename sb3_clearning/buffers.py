@@ -15,8 +15,8 @@ from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.offline import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
-#: state, the last state of its episode, a later state of its episode, the next state of another transition (a draw from the
-#: marginal p(s_{t+})), or the commanded goal of another transition.
+#: state (one of the next n, with n-step sampling), the last state of its episode, a later state of its episode, the next state
+#: of another transition (a draw from the marginal p(s_{t+})), or the commanded goal of another transition.
 GOAL_KINDS = ("original", "next", "final", "future", "random", "commanded")
 
 
@@ -154,35 +154,45 @@ class GoalReplayBuffer(EpisodeRing):
         absorbing: bool = False,
         env: VecNormalize | None = None,
         n_batches: int = 1,
+        n_steps: float = 1,
+        returns: bool = False,
     ) -> list[GoalBatch]:
-        """
+        r"""
         Sample transitions uniformly, and a goal for each.
 
         Random and commanded goals are those of another transition of the same batch. As the batch's transitions are
-        independent draws, so is such a goal of the transition that it is given to, and it costs no further gather.
+        independent draws, so is such a goal of the transition that it is given to.
+
+        With ``n_steps`` above 1, a transition looks :math:`m = \min(n, H)` recorded steps ahead, where H is the number of
+        steps left in its episode. Its next state is :math:`s_{t+m}`, its discount :math:`\gamma^m`, and "next" goals are
+        :math:`s_{t+k}` with :math:`P(k) \propto \gamma^{k-1}` for k from 1 to m.
 
         :param batch_size: Number of transitions in a batch
         :param relabel: For each kind of goal (``GOAL_KINDS``) its share of the batch; the shares add up to 1
-        :param gamma: The discount factor of the future goals' offsets, within [0, 1]
-        :param absorbing: Whether a terminated episode stays in its final state for ever (else: future offsets end with the
+        :param gamma: The discount factor of the offsets, within [0, 1]
+        :param absorbing: Whether a terminated episode stays in its final state for ever (else: offsets end with the
             episode)
         :param env: A VecNormalize to normalize the observations with
         :param n_batches: Number of batches, drawn at once
+        :param n_steps: How many recorded steps a transition looks ahead, from 1 to ``float("inf")``
+        :param returns: Whether Q-learning's n-step returns are needed: with more than one step they cost a search
         :return: The batches
         """
         if not 0 <= gamma <= 1:
             raise ValueError(f"`gamma` must be within [0, 1], not {gamma}.")
+        if not n_steps >= 1:
+            raise ValueError(f"`n_steps` must be at least 1, not {n_steps}.")
         if self.size() == 0:
             raise ValueError("The replay buffer is empty: collect or load at least one transition before sampling.")
         kinds = goal_slices(relabel, batch_size)
         index = self._draw((n_batches, batch_size))
-        # The goals that are later states follow the batch's own next states, so that they cost no gather of their own.
-        later = [
-            self._later(index[:, part], gamma if kind == "future" else None, absorbing)
-            for kind, part in kinds.items()
-            if kind in ("final", "future")
-        ]
-        places = np.concatenate([index, *later], axis=1)
+        end, window = index, None
+        if n_steps > 1:
+            window = np.minimum(self._steps_left(index), int(min(n_steps, self.buffer_size)))
+            end = self._ahead(index, window)
+        # The goals' places follow the batch's own next states, so that all are one gather.
+        sources = self._goal_sources(index, window, kinds, gamma, absorbing)
+        places = np.concatenate([end, *sources.values()], axis=1)
         kept = self._kept.take(places)
         rows, next_rows = self._rows.take(index, axis=0), self._next_rows(places, kept)
         side = {key: array.take(index, axis=0) for key, array in self._side.items()}
@@ -190,21 +200,24 @@ class GoalReplayBuffer(EpisodeRing):
             key: (
                 self._next_side(key, places, kept)
                 if key == "achieved_goal"
-                else self._next_side(key, index, kept[:, :batch_size])
+                else self._next_side(key, end, kept[:, :batch_size])
             )
             for key in self._side
         }
-        goals = self._goals(rows, side, self._achieved(next_rows, next_side), kinds)
+        goals = self._goals(rows, side, self._achieved(next_rows, next_side), kinds, sources)
         kept, next_rows = kept[:, :batch_size], next_rows[:, :batch_size]
         next_side = {key: array[:, :batch_size] for key, array in next_side.items()}
         dones = np.zeros(index.shape, dtype=np.float32)
         ended = kept >= self.n_envs
         dones[ended] = self._kept_terminated[kept[ended]]
 
-        reached = None
-        if env is not None:  # normalized, goals and achieved goals cannot be compared any more
-            achieved = self._achieved(next_rows, next_side)
-            reached = (goals == achieved).reshape(*index.shape, -1).all(axis=-1).astype(np.float32)
+        hits = discounts = None
+        if window is not None:
+            discounts = np.power(gamma, window, dtype=np.float64).astype(np.float32)
+            if returns:
+                hits = self._returns(index, window, goals, gamma)
+        elif env is not None:  # normalized, goals and achieved goals cannot be compared any more
+            hits = self._same_goal(goals, self._achieved(next_rows, next_side), index.shape).astype(np.float32)
         if "desired_goal" in self._columns:
             columns = self._columns["desired_goal"]
             rows[..., columns] = goals
@@ -218,12 +231,61 @@ class GoalReplayBuffer(EpisodeRing):
                 self._at(side, i),
                 self._at(next_side, i),
                 dones[i],
-                None if reached is None else reached[i],
+                None if discounts is None else discounts[i],
+                None if hits is None else hits[i],
                 kinds,
                 env,
             )
             for i in range(n_batches)
         ]
+
+    def _goal_sources(
+        self, index: np.ndarray, window: np.ndarray | None, kinds: dict[str, slice], gamma: float, absorbing: bool
+    ) -> dict[str, np.ndarray]:
+        """
+        :param index: The batch's transitions
+        :param window: How many steps each looks ahead; None: one
+        :param kinds: For each kind of goal its slice of the batch
+        :param gamma: The discount factor of the offsets
+        :param absorbing: See :meth:`sample_goals`
+        :return: For each kind whose goals are not among the batch's own next states or commanded goals, the transitions whose
+            next states are the goals
+        """
+        sources = {}
+        for kind, part in kinds.items():
+            own = index[:, part]
+            if kind == "final":
+                sources[kind] = self._ahead(own, self._steps_left(own))
+            elif kind == "future":
+                sources[kind] = self._ahead(own, self._offsets(own, self._steps_left(own), gamma, absorbing))
+            elif kind == "next" and window is not None:
+                sources[kind] = self._ahead(own, self._offsets(own, window[:, part], gamma, absorbing))
+            elif kind == "random" and index.shape[1] == 1:
+                sources[kind] = self._draw(own.shape)
+            elif kind == "random" and window is not None:
+                # Not the states that are bootstrapped from: the first ones of an episode would be missing among them.
+                sources[kind] = index.take(_partners(part.start, part.stop, index.shape[1]), axis=1)
+        return sources
+
+    def _returns(self, index: np.ndarray, window: np.ndarray, goals: np.ndarray, gamma: float) -> np.ndarray:
+        """:return: gamma^(k-1) for the first k within the window whose state achieves the goal, 0 if there is none"""
+        returns = np.zeros(index.shape, dtype=np.float32)
+        searching = np.ones(index.shape, dtype=bool)
+        for k in range(1, int(window.max()) + 1):
+            searching &= window >= k
+            places = searching.nonzero()
+            if not len(places[0]):
+                break
+            achieved = self._reached(self._ahead(index[places], np.full(len(places[0]), k)))
+            hit = self._same_goal(goals[places], achieved, places[0].shape)
+            first = tuple(axis[hit] for axis in places)
+            returns[first], searching[first] = gamma ** (k - 1), False
+        return returns
+
+    @staticmethod
+    def _same_goal(goals: np.ndarray, achieved: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """:return: Whether the goals are equal in all coordinates, of the given shape"""
+        return (goals == achieved).reshape(*shape, -1).all(axis=-1)
 
     def _draw(self, shape: tuple[int, ...]) -> np.ndarray:
         """:return: Stored transitions, each as likely; four times as fast as ``randint``"""
@@ -234,30 +296,35 @@ class GoalReplayBuffer(EpisodeRing):
         return {key: array[i] for key, array in arrays.items()}
 
     def _goals(
-        self, rows: np.ndarray, side: dict[str, np.ndarray], achieved: np.ndarray, kinds: dict[str, slice]
+        self,
+        rows: np.ndarray,
+        side: dict[str, np.ndarray],
+        achieved: np.ndarray,
+        kinds: dict[str, slice],
+        sources: dict[str, np.ndarray],
     ) -> np.ndarray:
         """
         :param rows: The float keys of the states
         :param side: Their other keys
-        :param achieved: What the next states achieve, and after them the later states that are goals
+        :param achieved: What the next states achieve, and after them those of the goals' sources
         :param kinds: For each kind of goal its slice of the batch
+        :param sources: What :meth:`_goal_sources` returned
         :return: The goals of all transitions, flat if they are of floats
         """
         commanded = rows[..., self._columns["desired_goal"]] if "desired_goal" in self._columns else side["desired_goal"]
         goals = np.empty_like(commanded)
-        batch_size = later = rows.shape[1]
+        batch_size = start = rows.shape[1]
         for kind, part in kinds.items():
-            if kind == "original":
+            if kind in sources:
+                end = start + part.stop - part.start
+                goals[:, part] = achieved[:, start:end]
+                start = end
+            elif kind == "original":
                 goals[:, part] = commanded[:, part]
             elif kind == "next":
                 goals[:, part] = achieved[:, part]
-            elif kind in ("final", "future"):
-                end = later + part.stop - part.start
-                goals[:, part] = achieved[:, later:end]
-                later = end
             elif batch_size == 1:
-                other = self._draw(goals.shape[:2])
-                goals[:, part] = self._reached(other) if kind == "random" else self._commanded(other)
+                goals[:, part] = self._commanded(self._draw(goals.shape[:2]))
             else:
                 partners = _partners(part.start, part.stop, batch_size)
                 goals[:, part] = (achieved if kind == "random" else commanded).take(partners, axis=1)
@@ -269,32 +336,38 @@ class GoalReplayBuffer(EpisodeRing):
             return next_rows[..., self._columns["achieved_goal"]]
         return next_side["achieved_goal"]
 
-    def _later(self, index: np.ndarray, gamma: float | None, absorbing: bool) -> np.ndarray:
-        """
-        :param index: Transitions
-        :param gamma: The discount factor, or None for the last transition of the episode
-        :param absorbing: See :meth:`sample_goals`
-        :return: For each a transition of the same episode, itself or later, whose next state is the goal
-        """
-        position, env = (index, 0) if self.n_envs == 1 else np.divmod(index, self.n_envs)
+    def _steps_left(self, index: np.ndarray) -> np.ndarray:
+        """:return: For each transition the recorded steps to the end of its episode, its own included"""
+        position = index if self.n_envs == 1 else index // self.n_envs
         last = self._last.take(index)
         last[last < 0] = (self.pos - 1) % self.buffer_size
-        horizon = last - position + 1
-        horizon[horizon <= 0] += self.buffer_size  # over the ring's seam
-        if gamma is None:
-            offset = horizon
-        else:
-            uniform = np.random.random_sample(index.shape)
-            offset = truncated_geometric(horizon, gamma, uniform)
-            if absorbing:
-                kept = self._kept[last * self.n_envs + env]
-                terminated = (kept >= self.n_envs) & self._kept_terminated[kept]
-                # All that lies beyond the termination is the final state.
-                unlimited = truncated_geometric(np.full_like(horizon, np.iinfo(np.int32).max), gamma, uniform)
-                offset = np.where(terminated, np.minimum(unlimited, horizon), offset)
-        later = position + (offset - 1)
-        later[later >= self.buffer_size] -= self.buffer_size
-        return later * self.n_envs + env
+        steps = last - position + 1
+        steps[steps <= 0] += self.buffer_size  # over the ring's seam
+        return steps
+
+    def _ahead(self, index: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """:return: The transitions of the same environments whose next states are so many steps ahead"""
+        ahead = index + (steps - 1) * self.n_envs
+        size = self.buffer_size * self.n_envs
+        return np.where(ahead >= size, ahead - size, ahead)
+
+    def _offsets(self, index: np.ndarray, horizon: np.ndarray, gamma: float, absorbing: bool) -> np.ndarray:
+        """
+        :param index: Transitions
+        :param horizon: For each the largest offset
+        :param gamma: The discount factor
+        :param absorbing: See :meth:`sample_goals`
+        :return: Offsets of later states, from the geometric law truncated to the horizon
+        """
+        uniform = np.random.random_sample(index.shape)
+        offsets = truncated_geometric(horizon, gamma, uniform)
+        if absorbing:
+            kept = self._kept[self._ahead(index, horizon)]
+            terminated = (kept >= self.n_envs) & self._kept_terminated[kept]
+            # All that lies beyond the termination is the final state.
+            unlimited = truncated_geometric(np.full_like(horizon, np.iinfo(np.int32).max), gamma, uniform)
+            offsets = np.where(terminated, np.minimum(unlimited, horizon), offsets)
+        return offsets
 
     def _reached(self, index: np.ndarray) -> np.ndarray:
         """:return: The achieved goals of the transitions' next states"""
@@ -315,7 +388,8 @@ class GoalReplayBuffer(EpisodeRing):
         side: dict[str, np.ndarray],
         next_side: dict[str, np.ndarray],
         dones: np.ndarray,
-        reached: np.ndarray | None,
+        discounts: np.ndarray | None,
+        returns: np.ndarray | None,
         kinds: dict[str, slice],
         env: VecNormalize | None,
     ) -> GoalBatch:
@@ -328,7 +402,8 @@ class GoalReplayBuffer(EpisodeRing):
             {key: self.to_torch(array, copy=False) for key, array in side.items()},
             {key: self.to_torch(array, copy=False) for key, array in next_side.items()},
             self.to_torch(dones, copy=False),
-            None if reached is None else self.to_torch(reached, copy=False),
+            None if discounts is None else self.to_torch(discounts, copy=False),
+            None if returns is None else self.to_torch(returns, copy=False),
             kinds,
             self._layout,
         )

@@ -39,7 +39,9 @@ class CLearning(GoalAlgorithm):
     :param replay_buffer_class: GoalReplayBuffer or a subclass of it
     :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
-    :param n_steps: Must be 1
+    :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the classifiers are bootstrapped
+        from the state behind them. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Beyond the
+        horizon :math:`1/(1-\gamma)` more steps change little
     :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the classifiers
     :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
     :param target_noise_clip: Limit of that noise
@@ -87,7 +89,7 @@ class CLearning(GoalAlgorithm):
         replay_buffer_class: type[GoalReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         optimize_memory_usage: bool = False,
-        n_steps: int = 1,
+        n_steps: float = 1,
         policy_delay: int = 1,
         target_policy_noise: float = 0.2,
         target_noise_clip: float = 0.5,
@@ -155,6 +157,9 @@ class CLearning(GoalAlgorithm):
             raise ValueError(f"`lambda_` must be within [0, 1] (1: TD, 0: Monte Carlo C-learning), not {self.lambda_!r}.")
         if not isinstance(self.lambda_on_w, bool):
             raise ValueError(f"`lambda_on_w` must be True or False, not {self.lambda_on_w!r}.")
+        if self.n_steps > 1 and self.lambda_ < 1 and not self.lambda_on_w:
+            # Steps are fewer near the end of an episode, and so the odds' mass would depend on the state.
+            raise ValueError("`n_steps` above 1 needs `lambda_on_w=True` (or `lambda_=1`, where it makes no difference).")
         if self.w_clip is not None and not (isinstance(self.w_clip, (int, float)) and self.w_clip > 0):
             raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip!r}.")
         if not isinstance(self.commanded_goal_fraction, (int, float)) or not 0 <= self.commanded_goal_fraction <= 1:
@@ -235,27 +240,32 @@ class CLearning(GoalAlgorithm):
 
     def _labels_and_weights(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """
-        The appendix's table on mixing. Each kind's weights are divided by its count, so that a kind contributes its own mean
-        whatever its share of the batch.
+        The appendix's table on mixing, for the n-step recursion: with m = min(n, steps left in the recorded episode),
+
+            p+(g | s_t, a_t) = sum_{k=1..m} (1 - gamma) gamma^(k-1) p(s_{t+k} = g) + gamma^m E[p+(g | s_{t+m}, a')].
+
+        So the m next states have the weight 1 - gamma^m together, and a random goal has gamma^m w, with w at (s_{t+m}, a').
+        Each kind's weights are divided by its count, so that a kind contributes its own mean whatever its share of the batch.
 
         :return: Labels ``(batch,)``, weights ``(batch,)``, and the importance weights of the random goals
         """
         part = self._random_part(batch)
         n_random = part.stop - part.start
         labels, weights = th.ones_like(batch.dones), th.empty_like(batch.dones)
-        for kind, weight in (("next", self.lambda_ * (1 - self.gamma)), ("future", 1 - self.lambda_)):
+        for kind in ("next", "future"):
             if kind in batch.kinds:
                 positive = batch.kinds[kind]
-                weights[positive] = weight / max(positive.stop - positive.start, 1)
+                share = self.lambda_ * (1 - self._discounts(batch, positive)) if kind == "next" else 1 - self.lambda_
+                weights[positive] = share / max(positive.stop - positive.start, 1)
         factor = self.bootstrap_factor
         w = self._importance_weights(batch, part) if factor > 0 else labels.new_zeros(n_random)
         if self._absorbing():
-            # The future is the next state itself, with all the mass that is else bootstrapped. So is a future goal.
+            # What would be bootstrapped is the mass of the final state, which offsets of "next" goals are drawn with.
             w = w * (1 - batch.dones[part])
             positive = batch.kinds["next" if "next" in batch.kinds else "future"]
-            rest = factor * self.gamma * math.exp(self.log_mass)
+            rest = factor * self._discounts(batch, positive) * math.exp(self.log_mass)
             weights[positive] += rest / max(positive.stop - positive.start, 1) * batch.dones[positive]
-        random_labels, random_weights = random_label_and_weight(w, self.gamma, factor)
+        random_labels, random_weights = random_label_and_weight(w, self._discounts(batch, part), factor)
         labels[part] = random_labels
         weights[part] = random_weights / n_random
         return labels, weights, w

@@ -1,6 +1,7 @@
 """What C-learning and the Q-learning baselines share: a TD3 for goal environments that reads no reward."""
 
 import contextlib
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
@@ -60,6 +61,9 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     critic: ClassifierCritic  # type: ignore[assignment]
     critic_target: ClassifierCritic  # type: ignore[assignment]
     replay_buffer: GoalReplayBuffer
+    n_steps: float  # type: ignore[assignment]  # float("inf") is allowed
+    #: Whether the update reads the batches' returns.
+    _needs_returns: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -91,12 +95,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
 
     def _check_arguments(self) -> None:
         """Raise an error for arguments that cannot work, at construction or after loading."""
-        check_number("n_steps", self.n_steps, 1, whole=True)
-        if self.n_steps > 1:
-            raise ValueError(
-                f"`n_steps` must be 1, not {self.n_steps}: there are no n-step returns without rewards. To use longer "
-                "trajectories, CLearning mixes in Monte Carlo goals with `lambda_` below 1."
-            )
+        if self.n_steps != math.inf:
+            check_number("n_steps", self.n_steps, 1, whole=True, hint=' (float("inf"): to the end of the recorded episode)')
         check_number("gamma", self.gamma, 0, 1, open_ends="high")
         if self.replay_buffer_class is None:
             self.replay_buffer_class = GoalReplayBuffer
@@ -134,7 +134,10 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
 
     def _setup_model(self) -> None:
         self._check_arguments()
+        # SB3 knows n steps only from its own buffer for returns of rewards, and warns of any other.
+        n_steps, self.n_steps = self.n_steps, 1
         super()._setup_model()
+        self.n_steps = n_steps
         check_number("train_freq", self.train_freq.frequency, 1, whole=True)  # type: ignore[union-attr]
         self._resolve_action_noise()
         self._warmup = PinkUniformActions(self.n_envs, self.replay_buffer.action_dim)
@@ -235,6 +238,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
                 absorbing=self._absorbing(),
                 env=self._vec_normalize_env,
                 n_batches=min(ahead, gradient_steps - done),
+                n_steps=self.n_steps,
+                returns=self._needs_returns,
             )
             for batch in batches:
                 self._n_updates += 1
@@ -266,6 +271,10 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
 
     def _absorbing(self) -> bool:
         return False
+
+    def _discounts(self, batch: GoalBatch, part: slice = slice(None)) -> float | th.Tensor:
+        """:return: gamma^m of a part of the batch; gamma with one step"""
+        return self.gamma if batch.discounts is None else batch.discounts[part]
 
     def _measures(self, name: str) -> bool:
         """:return: Whether this update is one of those that the logged metric is the mean of; the first since a log "

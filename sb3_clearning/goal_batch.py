@@ -10,12 +10,13 @@ class GoalBatch:
     Transitions with their goals. There is no reward in it. What is a view is made when it is asked for.
 
     :param rows: The float keys of the observations in the space's order, then the actions: ``(batch, features + action_dim)``
-    :param next_rows: The float keys of the next observations: ``(batch, features)``
+    :param next_rows: The float keys of the next observations, or with n-step sampling of those m steps ahead:
+        ``(batch, features)``
     :param side: The other keys of the observations
     :param next_side: The other keys of the next observations
-    :param dones: ``(batch,)``, 1 where the environment truly terminated (not where it was truncated)
-    :param reached: ``(batch,)``, 1 where the goal is what the next state achieves; None: to be found from the rows when it is
-        asked for
+    :param dones: ``(batch,)``, 1 where the environment truly terminated in the next observation (not where it was truncated)
+    :param discounts: ``(batch,)``, gamma^m of the next observations m steps ahead; None: gamma, they are one step ahead
+    :param returns: ``(batch,)``, see :attr:`returns`; None: to be found from the rows of one step when asked for
     :param kinds: For each kind of goal its slice of the batch
     :param layout: For each key of the space, in its order, its columns and its shape; no columns for those of ``side``
     """
@@ -27,12 +28,13 @@ class GoalBatch:
         side: dict[str, th.Tensor],
         next_side: dict[str, th.Tensor],
         dones: th.Tensor,
-        reached: th.Tensor | None,
+        discounts: th.Tensor | None,
+        returns: th.Tensor | None,
         kinds: dict[str, slice],
         layout: dict[str, tuple[slice | None, tuple[int, ...]]],
     ):
         self._rows, self._next_rows, self._side, self._next_side, self._layout = rows, next_rows, side, next_side, layout
-        self.dones, self._reached, self.kinds = dones, reached, kinds
+        self.dones, self.discounts, self._returns, self.kinds = dones, discounts, returns, kinds
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -58,10 +60,15 @@ class GoalBatch:
         return self._as_dict(self._next_rows, self._next_side)
 
     @cached_property
-    def reached(self) -> th.Tensor:
-        """:return: ``(batch,)``, 1 where the goal is what the next state achieves"""
-        if self._reached is not None:
-            return self._reached
+    def returns(self) -> th.Tensor:
+        """
+        :return: Q-learning's return without a reward function, ``(batch,)``: gamma^(k-1) where the goal is first achieved k
+            steps ahead, with k at most m, and 0 where it is not achieved
+        """
+        if self._returns is not None:
+            return self._returns
+        if self.discounts is not None:
+            raise ValueError("The batch was sampled without returns: pass `returns=True` to `sample_goals`.")
         same = self.next_observations["desired_goal"] == self.next_observations["achieved_goal"]
         return same.flatten(1).all(dim=1).to(self.dones.dtype)
 

@@ -40,16 +40,16 @@ def test_the_reward_is_one_where_the_goal_is_the_next_state(relabel: str, share:
     batch = batch_of(model_with_data(relabel=relabel), 1000)
     goals, achieved = batch.observations["desired_goal"], batch.next_observations["achieved_goal"]
     expected = th.tensor([float(bool((g == a).all())) for g, a in zip(goals, achieved, strict=True)])
-    assert (batch.reached == expected).all()
-    assert batch.reached.mean().item() == pytest.approx(share, abs=0.02)  # a random goal may be the next state by chance
+    assert (batch.returns == expected).all()
+    assert batch.returns.mean().item() == pytest.approx(share, abs=0.02)  # a random goal may be the next state by chance
 
 
 def test_final_goals_are_reached_at_the_last_step_only() -> None:
     batch = batch_of(model_with_data(relabel="her"), 2000)
     last = batch.observations["observation"][:, 2] > 0.85  # the tenth step of ten: its clock before the step says 0.9
     in_a_corner = (batch.observations["desired_goal"].abs() == 1).all(dim=1)  # where the point may stay until the end
-    assert batch.reached[last].all()
-    assert not batch.reached[~last & ~in_a_corner].any()
+    assert batch.returns[last].all()
+    assert not batch.returns[~last & ~in_a_corner].any()
     assert 0 < last.float().mean() < 0.2
 
 
@@ -62,7 +62,7 @@ def test_targets_are_one_or_the_discounted_smallest_value(q_loss: str) -> None:
         outputs = model.critic_target(batch.next_observations, actions)
     for i, target in enumerate(model._targets(batch)):
         values = [float(1 / (1 + np.exp(-o))) if q_loss == "bce" else float(o) for o in outputs[:, i].tolist()]
-        assert target.item() == pytest.approx(1.0 if batch.reached[i] else model.gamma * min(values), abs=1e-5)
+        assert target.item() == pytest.approx(1.0 if batch.returns[i] else model.gamma * min(values), abs=1e-5)
 
 
 @pytest.mark.parametrize("q_loss", ["mse", "bce"])
@@ -83,7 +83,7 @@ def test_updates_equal_a_plain_reimplementation(q_loss: str) -> None:
             actions = (reference.actor_target(batch.next_observations) + smooth).clamp(-1, 1)
             target_outputs = reference.critic_target(batch.next_observations, actions)
             target_values = th.sigmoid(target_outputs) if q_loss == "bce" else target_outputs
-            y = th.where(batch.reached > 0, 1.0, 0.99 * target_values.min(dim=0).values)
+            y = th.where(batch.returns > 0, 1.0, 0.99 * target_values.min(dim=0).values)
         losses = []
         for output in reference.critic(batch.observations, batch.actions):
             q = th.sigmoid(output)

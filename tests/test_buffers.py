@@ -45,19 +45,28 @@ BETWEEN = st.sampled_from(["nothing"] * 8 + ["truncate", "truncate and reset", "
     layout=st.sampled_from(list(LAYOUTS)),
     n_envs=st.integers(1, 3),
     buffer_size=st.integers(1, 24),
-    n_steps=st.integers(1, 45),
+    length=st.integers(1, 45),
+    n_steps=st.sampled_from([1, 2, 3, 10, float("inf")]),
     absorbing=st.booleans(),
     gamma=st.sampled_from([0.0, 0.7, 0.99, 1.0]),
     seed=st.integers(0, 1000),
 )
 def test_samples_are_those_of_the_trajectories_and_all_of_them(
-    data: st.DataObject, layout: str, n_envs: int, buffer_size: int, n_steps: int, absorbing: bool, gamma: float, seed: int
+    data: st.DataObject,
+    layout: str,
+    n_envs: int,
+    buffer_size: int,
+    length: int,
+    n_steps: float,
+    absorbing: bool,
+    gamma: float,
+    seed: int,
 ) -> None:
     np.random.seed(seed)
     world = Trajectories(LAYOUTS[layout], buffer_size, n_envs)
     program = data.draw(
         st.lists(
-            st.tuples(BETWEEN, st.lists(EVENTS, min_size=n_envs, max_size=n_envs)), min_size=n_steps, max_size=n_steps
+            st.tuples(BETWEEN, st.lists(EVENTS, min_size=n_envs, max_size=n_envs)), min_size=length, max_size=length
         )
     )  # fmt: skip
     for between, events in program:
@@ -67,13 +76,15 @@ def test_samples_are_those_of_the_trajectories_and_all_of_them(
             world.buffer = pickle.loads(pickle.dumps(world.buffer))
         world.step(events)
         # From the first step on, and while episodes go on
-        for batch in world.buffer.sample_goals(12, ALL_KINDS, gamma=gamma, absorbing=absorbing, n_batches=2):
-            world.check(batch)
+        for batch in world.buffer.sample_goals(
+            12, ALL_KINDS, gamma=gamma, absorbing=absorbing, n_batches=2, n_steps=n_steps, returns=True
+        ):
+            world.check(batch, n_steps, gamma)
 
     stored = world.stored()
     assert world.buffer.size() * n_envs == len(stored)
-    (batch,) = world.sample(60 * len(stored), "random")
-    world.check(batch)
+    (batch,) = world.sample(60 * len(stored), "random", n_steps=n_steps, gamma=gamma)
+    world.check(batch, n_steps, gamma)
     assert set(states_of(batch.observations)) == set(stored)
     assert {Goal(*row) for row in numbers(batch.observations["desired_goal"])} == {achieved(s.later()) for s in stored}
 
@@ -219,7 +230,8 @@ def test_truncated_geometric_stays_within_its_horizon_at_the_ends_of_the_uniform
 
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("absorbing", [False, True])
-def test_future_goals_follow_the_truncated_geometric_law(gamma: float, absorbing: bool) -> None:
+@pytest.mark.parametrize(("kind", "n_steps"), [("future", 1), ("future", 3), ("next", 3), ("next", 7), ("next", np.inf)])
+def test_later_goals_follow_the_truncated_geometric_law(kind: str, n_steps: float, gamma: float, absorbing: bool) -> None:
     world = Trajectories(LAYOUTS["floats"], 30)
     # A start that is overwritten, a terminated episode, a truncated one over the ring's seam, an interrupted one, an open one
     for length, end in ((11, "truncate"), (10, "terminate"), (8, "truncate"), (4, "interrupt"), (6, "go")):
@@ -227,14 +239,15 @@ def test_future_goals_follow_the_truncated_geometric_law(gamma: float, absorbing
             world.step([event])
     counts: dict[State, Counter[int]] = {state: Counter() for state in world.stored()}
     assert len({trajectory for trajectory in world.stored().values()}) == 5
-    for batch in world.sample(2000, "future", n_batches=40, gamma=gamma, absorbing=absorbing):
+    for batch in world.sample(2000, kind, n_batches=40, gamma=gamma, absorbing=absorbing, n_steps=n_steps):
         for state, goal in zip(states_of(batch.observations), numbers(batch.observations["desired_goal"]), strict=True):
             counts[state][goal[2] - state.t] += 1
     for state, trajectory in world.stored().items():
-        horizon = world.final[trajectory].t - state.t
+        left = world.final[trajectory].t - state.t
+        horizon = left if kind == "future" else int(min(n_steps, left))
         observed = np.array([counts[state][offset] for offset in range(1, horizon + 1)])
         assert observed.sum() == counts[state].total()
-        _assert_follows(observed, _law(horizon, gamma, absorbing and trajectory in world.terminated))
+        _assert_follows(observed, _law(horizon, gamma, absorbing and horizon == left and trajectory in world.terminated))
 
 
 def test_transitions_are_drawn_uniformly() -> None:
@@ -258,8 +271,9 @@ def test_transitions_are_drawn_uniformly() -> None:
         (255, {"future": 0.5, "random": 0.25, "commanded": 0.25}),
     ],
 )
+@pytest.mark.parametrize("n_steps", [1, 3])
 def test_random_goals_are_uniform_over_next_states_and_independent_of_their_transition(
-    batch_size: int, relabel: dict[str, float]
+    batch_size: int, relabel: dict[str, float], n_steps: int
 ) -> None:
     world = Trajectories(LAYOUTS["floats"], 10, 2)
     for step in range(7):
@@ -270,7 +284,7 @@ def test_random_goals_are_uniform_over_next_states_and_independent_of_their_tran
     rows = slice(part.start, part.start + 1) if relabel == {"random": 1.0} else part
     table = np.zeros((10, 10))
     n_batches = int(np.ceil(8_000 / (rows.stop - rows.start)))
-    for batch in world.buffer.sample_goals(batch_size, relabel, n_batches=n_batches):
+    for batch in world.buffer.sample_goals(batch_size, relabel, n_batches=n_batches, n_steps=n_steps):
         observations = batch.observations["observation"][rows]
         for state, goal in zip(numbers(observations), numbers(batch.observations["desired_goal"][rows]), strict=True):
             table[rank[State(*state)], rank[State(*goal[:3]).later(-1)]] += 1
@@ -417,10 +431,10 @@ def test_a_buffer_larger_than_the_memory_is_warned_of(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("n_steps", [1, 7, 40])
-def test_a_pickled_buffer_samples_the_same_and_goes_on_the_same(layout: str, n_steps: int) -> None:
+@pytest.mark.parametrize("length", [1, 7, 40])
+def test_a_pickled_buffer_samples_the_same_and_goes_on_the_same(layout: str, length: int) -> None:
     world = Trajectories(LAYOUTS[layout], 30, 2)
-    for step in range(n_steps):
+    for step in range(length):
         world.step(["terminate" if step % 5 == 4 else "go", "go"])
     copy = pickle.loads(pickle.dumps(world.buffer))
     original = world.buffer

@@ -97,19 +97,35 @@ class PlainCLearning:
     def _logits(self, networks: list[nn.Sequential], features: th.Tensor, actions: th.Tensor) -> th.Tensor:
         return th.stack([network(th.cat([features, actions], dim=1))[:, 0] for network in networks])
 
-    def _squared(self, logits: th.Tensor, w: th.Tensor, n_next: int, n_future: int) -> th.Tensor:
+    def _discounts(self, batch: GoalBatch) -> th.Tensor:
+        return th.full((len(batch),), self.model.gamma) if batch.discounts is None else batch.discounts
+
+    def _squared(self, batch: GoalBatch, logits: th.Tensor, w: th.Tensor, n_next: int, n_future: int) -> th.Tensor:
         """The MSE form, term by term: lambda td + (1 - lambda) mc, whose random terms are completed squares."""
         model = self.model
         probability = logits.sigmoid()
         total = th.zeros(())
-        bootstrapped = (model.lambda_ if model.lambda_on_w else 1) * model.gamma * w
+        discounts = self._discounts(batch)
+        bootstrapped = (model.lambda_ if model.lambda_on_w else 1) * discounts[n_next + n_future :] * w
         for of_one in probability:
             random = of_one[n_next + n_future :]
             total = total + ((1 + bootstrapped) * (random - bootstrapped / (1 + bootstrapped)) ** 2).mean()
             if n_next:
-                total = total + model.lambda_ * (1 - model.gamma) * ((1 - of_one[:n_next]) ** 2).mean()
+                total = total + model.lambda_ * ((1 - discounts[:n_next]) * (1 - of_one[:n_next]) ** 2).mean()
             if n_future:
                 total = total + (1 - model.lambda_) * ((1 - of_one[n_next : n_next + n_future]) ** 2).mean()
+        return total
+
+    def _n_step_loss(
+        self, discounts: th.Tensor, of_next: th.Tensor, of_future: th.Tensor, of_random: th.Tensor, w: th.Tensor
+    ) -> th.Tensor:
+        """- lambda [(1 - gamma^m) log C(s_{t+k}) + gamma^m w log C(g)] - (1 - lambda) log C(future) - log(1 - C(g))"""
+        lambda_, total = self.model.lambda_, th.zeros(())
+        for next_, future, random in zip(of_next.sigmoid(), of_future.sigmoid(), of_random.sigmoid(), strict=True):
+            of_goals = lambda_ * discounts[-len(w) :] * w * th.log(random) + th.log(1 - random)
+            total = total - of_goals.mean() - (1 - lambda_) * th.log(future).mean()
+            if lambda_ > 0:
+                total = total - lambda_ * ((1 - discounts[: len(next_)]) * th.log(next_)).mean()
         return total
 
     def update(self, batch: GoalBatch) -> None:
@@ -134,12 +150,15 @@ class PlainCLearning:
             of_next = logits[:, :n_next] if n_next else th.zeros(2, 1)
             of_future = logits[:, n_next : size // 2] if n_future else th.zeros(2, 1)
             of_random = logits[:, size // 2 :]
-            loss = mixed_loss(of_next, of_future, of_random, w, model.gamma, model.lambda_)
+            if batch.discounts is None:
+                loss = mixed_loss(of_next, of_future, of_random, w, model.gamma, model.lambda_)
+            else:
+                loss = self._n_step_loss(batch.discounts, of_next, of_future, of_random, w)
             if not model.lambda_on_w:  # the rest of - gamma w log C
                 rest = (1 - model.lambda_) * model.gamma * w
                 loss = loss - (rest * th.log(of_random.sigmoid())).mean(dim=1).sum()
         else:
-            loss = self._squared(logits, w, n_next, n_future)
+            loss = self._squared(batch, logits, w, n_next, n_future)
         self.critic_optimizer.zero_grad()
         loss.backward()
         self.critic_optimizer.step()
@@ -167,11 +186,12 @@ class PlainCLearning:
 @pytest.mark.parametrize("classifier_loss", ["bce", "mse"])
 @pytest.mark.parametrize("target_policy_noise", [0.0, 0.4])
 @pytest.mark.parametrize("actor_loss", ["log_prob", "prob", "log_ratio"])
-@pytest.mark.parametrize("lambda_on_w", [True, False])
+@pytest.mark.parametrize(("n_steps", "lambda_on_w"), [(1, True), (1, False), (4, True), (np.inf, True)])
 def test_an_update_is_the_plain_one(
-    lambda_: float, classifier_loss: str, target_policy_noise: float, actor_loss: str, lambda_on_w: bool
+    lambda_: float, classifier_loss: str, target_policy_noise: float, actor_loss: str, n_steps: float, lambda_on_w: bool
 ) -> None:
     model = _filled(
+        n_steps=n_steps,
         lambda_=lambda_,
         lambda_on_w=lambda_on_w,
         classifier_loss=classifier_loss,
@@ -192,7 +212,7 @@ def test_an_update_is_the_plain_one(
     seed_all(1)
     model.train(gradient_steps=updates, batch_size=20)
     seed_all(1)
-    batches = model.replay_buffer.sample_goals(20, model.relabelling(), model.gamma, n_batches=updates)
+    batches = model.replay_buffer.sample_goals(20, model.relabelling(), model.gamma, n_batches=updates, n_steps=n_steps)
     for batch in batches:
         plain.update(batch)
     for ours, theirs in ((model.actor.mu, plain.actor), (model.actor_target.mu, plain.actor_target)):

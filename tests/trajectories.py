@@ -143,7 +143,7 @@ class Trajectories:
         """:return: The states of the transitions that the buffer must hold, each with its trajectory"""
         return dict(item for transitions in self.transitions for item in transitions[-self.capacity :])
 
-    def check(self, batch: GoalBatch) -> None:
+    def check(self, batch: GoalBatch, n_steps: float = 1, gamma: float = 0.99) -> None:
         """Compare every row of a batch with the lists."""
         stored = self.stored()
         all_reached = {achieved(state.later()) for state in stored}
@@ -156,18 +156,20 @@ class Trajectories:
         assert len(kinds) == len(states)
         for i, (state, next_state, done) in enumerate(zip(states, next_states, batch.dones.tolist(), strict=True)):
             trajectory = stored[state]
-            assert next_state == state.later()
+            window = int(min(n_steps, self.final[trajectory].t - state.t))
+            assert next_state == state.later(window)
+            assert batch.discounts is None or float(batch.discounts[i]) == np.float32(gamma**window)
             assert done == (trajectory in self.terminated and next_state == self.final[trajectory])
             kind = kinds[i]
-            if kind == "future":
+            if kind in ("next", "future"):
                 assert goals[i] == achieved(State(state.env, state.episode, goals[i].t))
-                assert state.t < goals[i].t <= self.final[trajectory].t
+                assert state.t < goals[i].t <= (next_state if kind == "next" else self.final[trajectory]).t
             elif kind in ("random", "commanded"):
                 assert goals[i] in (all_reached if kind == "random" else all_commanded)
             elif kind == "original":
                 assert goals[i] == commanded(state)
             else:
-                assert goals[i] == achieved({"next": next_state, "final": self.final[trajectory]}[kind])
+                assert goals[i] == achieved(self.final[trajectory])
 
     def sample(self, batch_size: int, kind: str, n_batches: int = 1, **kwargs: Any) -> list[GoalBatch]:
         return self.buffer.sample_goals(batch_size, {kind: 1.0}, n_batches=n_batches, **kwargs)
