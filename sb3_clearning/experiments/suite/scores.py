@@ -101,6 +101,10 @@ class Scores:
         """
         return self.curve(task, method, measure).get(self.steps.get((task, method), -1), np.zeros(0))
 
+    def end_of(self, run: Run) -> dict[str, str] | None:
+        """:return: The row at a run's end, None if it is not done"""
+        return self._rows[run.task, run.method, run.seed].get(run.steps)
+
     def furthest(self, task: str, method: str) -> int:
         """:return: The largest step of a task and method that the table has, 0 if none"""
         return max((step for seed in self.seeds(task, method) for step in self._rows[task, method, seed]), default=0)
