@@ -49,24 +49,27 @@ def evaluate_goals(
     :param n_episodes: Number of episodes
     :param seed: The seed of the first episode; the next ones follow
     :param n_envs: Number of environments, if there is a function to make them
-    :return: The success rate at the episode's end and the means of initial, final, minimum, average distance and change;
-        where the environment says it at a reset, ``initial_success``, too: the share of episodes that begin at their goal
+    :return: ``success`` is the success rate at the episode's end, ``success_any_time`` the share of episodes with success
+        after at least one step; both are NaN if the environment reports neither ``is_success`` nor ``success``. The means of
+        initial, final, minimum, average distance and change; where the environment says it at a reset, ``initial_success``,
+        too: the share of episodes that begin at their goal
     """
     check_number("n_episodes", n_episodes, 1, whole=True)
     check_number("n_envs", n_envs, 1, whole=True)
     envs = _environments(env, min(n_envs, n_episodes))
     _check_shapes(model, envs[0])
     normalize = model.get_vec_normalize_env()
-    distances, successes, at_goal = DistanceTracker(1, window=n_episodes), [], []
+    distances, successes, any_time, at_goal = DistanceTracker(1, window=n_episodes), [], [], []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
     waiting = list(range(seed, seed + n_episodes))
-    observations, initial = {}, {}
+    observations, initial, reached = {}, {}, {}
 
     def begin(index: int) -> None:
         observation, info = envs[index].reset(seed=waiting.pop(0))
         observations[index] = observation
         initial[index] = scored_distance(observation["achieved_goal"], observation["desired_goal"], info)
         at_goal.append(float(info.get("is_success", np.nan)))
+        reached[index] = np.nan  # the reset is no step
 
     for index in range(len(envs)):
         begin(index)
@@ -82,8 +85,11 @@ def evaluate_goals(
             done = np.array([terminated or truncated])
             after = scored_distance(observations[index]["achieved_goal"], goal, info)
             trackers[index].step(initial[index], after, done)
+            success = float(info.get("is_success", info.get("success", np.nan)))
+            reached[index] = np.fmax(reached[index], success)
             if done[0]:
-                successes.append(float(info.get("is_success", info.get("success", np.nan))))
+                successes.append(success)
+                any_time.append(reached[index])
                 if waiting:
                     begin(index)
                 else:
@@ -94,7 +100,8 @@ def evaluate_goals(
         for made in envs:
             made.close()
     begun = {} if np.isnan(at_goal).any() else {"initial_success": float(np.mean(at_goal))}
-    return {"success": float(np.mean(successes)), **begun, **distances.means()}
+    rates = {"success": float(np.mean(successes)), "success_any_time": float(np.mean(any_time))}
+    return {**rates, **begun, **distances.means()}
 
 
 def _environments(env: gym.Env | Callable[[], gym.Env], count: int) -> list[gym.Env]:

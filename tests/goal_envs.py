@@ -82,6 +82,31 @@ class PointEnv(gym.Env[Observation, np.ndarray]):
         raise AssertionError("A reward was computed")
 
 
+class PassesItsGoal(PointEnv):
+    """
+    A point with success on the way or at the end, depending on its goal: neither, one of them, or both. The reset says success
+    too, and must not count.
+
+    :param key: Under which name the success is reported; None: it is not
+    """
+
+    def __init__(self, key: str | None = "is_success"):
+        super().__init__()
+        self.key = key
+
+    def _said(self, success: bool) -> dict[str, Any]:
+        return {} if self.key is None else {self.key: success}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        observation, _ = super().reset(seed=seed, options=options)
+        return observation, self._said(True)
+
+    def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        *result, truncated, _ = super().step(action)
+        passes, ends = self.goal > (0.0, 0.3)
+        return *result, truncated, self._said(bool((passes and self.steps == 4) or (ends and truncated)))  # type: ignore
+
+
 class ImageGoalEnv(PointEnv):
     """
     The same point with the goal, and the state, as an image: a bright square. The smallest that NatureCNN takes.

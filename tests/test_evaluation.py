@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from goal_envs import ImageGoalEnv, PointEnv
+from goal_envs import ImageGoalEnv, PassesItsGoal, PointEnv
 from gymnasium import spaces
 from small_models import small_model
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -83,6 +83,31 @@ def test_the_share_of_episodes_that_begin_at_their_goal() -> None:
     found = evaluate_goals(model, lambda: SaysSuccessAtReset(PointEnv()), n_episodes=7, n_envs=3)
     assert found["initial_success"] == pytest.approx(expected)
     assert "initial_success" not in evaluate_goals(model, PointEnv, n_episodes=3)  # PointEnv does not say it
+
+
+@pytest.mark.parametrize("key", ["is_success", "success"])
+def test_success_at_any_time_beside_success_at_the_end(key: str) -> None:
+    model, env = small_model(PointEnv()), PassesItsGoal(key)
+    said = []  # for each episode the success after each of its steps
+    for seed in range(EVALUATION_SEED, EVALUATION_SEED + 12):
+        observation, _ = env.reset(seed=seed)
+        episode, done = [], False
+        while not done:
+            observation, _, terminated, done, info = env.step(model.predict(observation, deterministic=True)[0])
+            assert not terminated
+            episode.append(info[key])
+        said.append(episode)
+    at_the_end, any_time = np.mean([episode[-1] for episode in said]), np.mean([any(episode) for episode in said])
+    assert 0 < at_the_end < any_time < 1
+    for n_envs in (1, 5):  # an environment's next episode begins with none
+        found = evaluate_goals(model, lambda: PassesItsGoal(key), n_episodes=12, n_envs=n_envs)
+        assert (found["success"], found["success_any_time"]) == pytest.approx((at_the_end, any_time))
+
+
+def test_success_of_an_environment_that_does_not_report_it() -> None:
+    found = evaluate_goals(small_model(PointEnv()), lambda: PassesItsGoal(None), n_episodes=3)
+    assert np.isnan(found["success"])
+    assert np.isnan(found["success_any_time"])
 
 
 def test_observations_are_normalized_as_in_training() -> None:

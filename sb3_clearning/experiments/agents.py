@@ -27,7 +27,7 @@ ALGORITHM = "clearning"
 #: A film is this wide and high, and has at most this many pictures of each episode.
 SIZE, PICTURES = 200, 40
 #: The columns of the table of agents, all from the last row of the agent's run.
-FIELDS = ("task", "seed", "step", "success", "initial", "final", "minimum", "versions", "commit")
+FIELDS = ("task", "seed", "step", "success", "success_any_time", "initial", "final", "minimum", "versions", "commit")
 
 
 class AgentError(SystemExit, ValueError):
@@ -194,7 +194,7 @@ def main(argv: list[str]) -> None:
             saved = save_agent(run_folder, options.agents)
             print(f"{saved} from {run_folder}")
             row = checkpoint.rows_of(run_folder)[-1]
-            replace_row(options.table, {name: row[name] for name in FIELDS}, FIELDS)
+            replace_row(options.table, {name: row.get(name, "") for name in FIELDS}, FIELDS)
     folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
     wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]
     if not wanted:

@@ -47,7 +47,11 @@ TASKS = {
 }
 EVALUATIONS = 5
 DISTANCES = EpisodeDistances._fields
-FIELDS = ["task", "seed", "step", "success", *DISTANCES, "seconds", "arguments", "evaluation_seed", "versions", "commit"]
+FIELDS = [
+    *("task", "seed", "step", "success", "success_any_time"),
+    *DISTANCES,
+    *("seconds", "arguments", "evaluation_seed", "versions", "commit"),
+]
 
 
 class EvaluateAndRecord(BaseCallback):
@@ -136,10 +140,13 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
     :return: The lines of a Markdown table
     """
     rows = with_defaults(rows)
+    any_time = any(row.get("success_any_time") for row in rows)
     lines = [
         "| task | steps | seeds | success | worst seed | seeds at the threshold | final distance | initial distance |",
         "|---|---|---|---|---|---|---|---|",
     ]
+    if any_time:
+        lines = [f"{lines[0]} success at any time |", f"{lines[1]}---|"]
     for name, task in TASKS.items():
         every = task.steps if last_only else task.steps // EVALUATIONS
         for step in range(every, task.steps + 1, every):
@@ -154,6 +161,9 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
                 f"{spread(final, 3)} | "
                 f"{statistics.mean(initial):.3f} |"
             )
+            if any_time:  # of the seeds that have it: older rows do not
+                found = [float(row["success_any_time"]) for row in newest.values() if row.get("success_any_time")]
+                lines[-1] += f" {spread(found, 2) if found else '–'} |"
     return lines
 
 

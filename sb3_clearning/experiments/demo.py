@@ -19,6 +19,7 @@ from sb3_clearning.evaluation import evaluate_goals
 
 ENV_ID = "FetchReach-v4"
 N_EPISODES = 20
+LABELS = {"success": "success rate", "success_any_time": "success at any time", "change": "change (cm)"}
 
 
 class Curve(NamedTuple):
@@ -152,8 +153,8 @@ def main(argv: list[str]) -> None:
     before, after = evaluate.curve.measured[0], evaluate.curve.measured[-1]
     print(f"\n{N_EPISODES} evaluation episodes   before    after")
     for name in before:
-        label = {"success": "success rate", "change": "change (cm)"}.get(name, f"{name} distance (cm)")
-        scale = 1 if name == "success" else 100
+        label = LABELS.get(name, f"{name} distance (cm)")
+        scale = 1 if name.startswith("success") else 100
         print(f"{label:24} {scale * before[name]:8.2f} {scale * after[name]:8.2f}")
 
     model_path, curve_path, density_path = (options.output / name for name in ("model.zip", "curve.png", "density.png"))

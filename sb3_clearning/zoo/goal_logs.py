@@ -71,7 +71,8 @@ class GoalEnvMaker:
 
 class GoalEvalCallback(EvalCallback):
     """
-    SB3's evaluation that keeps the final distances too: ``distances`` in evaluations.npz, ``eval/final_distance`` in the logs.
+    SB3's evaluation with two more measures. The final distances: ``distances`` in evaluations.npz, ``eval/final_distance`` in
+    the logs. Whether an episode had success after any of its steps: ``successes_any_time`` and ``eval/success_any_time``.
 
     :param arguments: EvalCallback's arguments
     """
@@ -79,7 +80,10 @@ class GoalEvalCallback(EvalCallback):
     def __init__(self, *arguments: Any, **keywords: Any):
         super().__init__(*arguments, **keywords)
         self._distances: list[float] = []
+        self._any_time: list[bool] = []
+        self._reached: dict[int, bool] = {}  # by the env's index, in the episode so far
         self.evaluations_distances: list[list[float]] = []
+        self.evaluations_any_time: list[list[bool]] = []
 
     @classmethod
     def in_place_of(cls, callback: EvalCallback) -> "GoalEvalCallback":
@@ -103,25 +107,37 @@ class GoalEvalCallback(EvalCallback):
 
     def _log_success_callback(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
         super()._log_success_callback(locals_, globals_)
-        if locals_["done"] and "distance" in locals_["info"]:
-            self._distances.append(float(locals_["info"]["distance"]))
-            # The mean so far: SB3 writes the log before `_on_step` returns, and what counts is the value at the last episode.
+        info, index = locals_["info"], locals_["i"]
+        if "is_success" in info:
+            self._reached[index] = self._reached.get(index, False) or bool(info["is_success"])
+        if not locals_["done"]:
+            return
+        # The means so far: SB3 writes the log before `_on_step` returns, and what counts is the value at the last episode.
+        if index in self._reached:
+            self._any_time.append(self._reached.pop(index))
+            self.logger.record("eval/success_any_time", float(np.mean(self._any_time)))
+        if "distance" in info:
+            self._distances.append(float(info["distance"]))
             self.logger.record("eval/final_distance", float(np.mean(self._distances)))
 
     def _on_step(self) -> bool:
         evaluates = self.eval_freq > 0 and self.n_calls % self.eval_freq == 0
-        self._distances = []
+        self._distances, self._any_time, self._reached = [], [], {}
         go_on = super()._on_step()
         if evaluates and self._distances:
             if self.verbose >= 1:
                 print(f"Final distance: {np.mean(self._distances):.4f}")
-            self._save_distances()
+            self._save_measured()
         return go_on
 
-    def _save_distances(self) -> None:
+    def _save_measured(self) -> None:
         self.evaluations_distances.append(self._distances)
+        if self._any_time:
+            self.evaluations_any_time.append(self._any_time)
         if self.log_path is not None:
             path = f"{self.log_path}.npz"
             with np.load(path) as saved:
                 arrays = dict(saved)
+            if self.evaluations_any_time:
+                arrays["successes_any_time"] = np.array(self.evaluations_any_time)
             np.savez(path, **arrays, distances=self.evaluations_distances)

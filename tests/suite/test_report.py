@@ -13,7 +13,7 @@ from sb3_clearning.experiments.suite.config import ConfigError, Run, Suite
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_ratio
 from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates, interquartile_mean, probability_of_improvement
 from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, results_table, verdicts, write_report
-from sb3_clearning.experiments.suite.scores import FINAL, REMAINING, SUCCESS, Scores
+from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Scores
 
 pytest.importorskip("rliable")
 
@@ -163,6 +163,26 @@ def test_the_sweep_is_found_in_the_tables_arguments(suite: Suite) -> None:
 
 def test_remaining_distance_is_a_share() -> None:
     assert REMAINING.of({"final": "0.5", "initial": "2.0"}) == pytest.approx(0.25)
+
+
+def test_success_at_any_time_is_shown_where_it_was_measured(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.REPETITIONS", 50)
+    runs = suite.runs(["paper"], tasks=["SawyerReach-v0"], methods=["clearning", "next_state", "her_final"])
+    old = [row(run, run.steps, 0.25) for run in runs if run.method != "her_final"]
+    assert "any time" not in write_report("old", old, runs, [], tmp_path).read_text()
+    # Of an older table that got the column, and of new runs.
+    rows = [{**one, "success_any_time": "0.75" if one["method"] == "clearning" and one["seed"] != "2" else ""} for one in old]
+    scores = Scores(rows, runs)
+    assert cell(scores, "SawyerReach-v0", "clearning", ANY_TIME) == "0.75 [0.75, 0.75], 2 of 3 seeds"
+    assert cell(scores, "SawyerReach-v0", "next_state", ANY_TIME) == "–"
+    assert cell(scores, "SawyerReach-v0", "her_final", ANY_TIME) == "missing"
+    text = write_report("new", rows, runs, [], tmp_path).read_text()
+    _, found, section = text.partition("## Success at any time\n\n")
+    assert found
+    assert section.splitlines()[:3] == results_table(scores, ANY_TIME)
+    assert (tmp_path / "new_success_any_time.png").exists()
 
 
 def test_the_report_is_written_from_rows_alone(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_clearning.array_file import UnreadableFileError
 from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.experiments.rows import read_rows
+from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main, prepare
 from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm
 from sb3_clearning.experiments.suite.her_td3 import HerTD3
 from sb3_clearning.experiments.suite.progress import time_left
-from sb3_clearning.experiments.suite.run import RunIsTaken, execute, make_env, taken, write_description
+from sb3_clearning.experiments.suite.run import FIELDS, RunIsTaken, execute, make_env, taken, write_description
 from sb3_clearning.experiments.suite.table import Output, State
 from sb3_clearning.goal_algorithm import GoalAlgorithm
 from suite.tiny import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
@@ -313,6 +313,22 @@ def test_a_table_of_another_kind_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"suite\.csv is not a table .* no column initial_success, .*settings.* --output"):
         Output(tmp_path)
     assert table.read_text().endswith("SawyerReach-v0,clearning,0,30000,1.0\n")
+
+
+def test_an_older_table_gets_the_column_of_success_at_any_time(tmp_path: Path) -> None:
+    """Rows of before stay as they were, also those of a run that goes on."""
+    first, second = tiny_runs(write_config(tmp_path), ["clearning", "next_state"])
+    output = tmp_path / "out"
+    undisturbed([type(first)(**{**first.__dict__, "steps": 60})], output)
+    old_fields = [name for name in FIELDS if name != "success_any_time"]
+    for path in (output / "suite.csv", Output(output).run_folder(first) / checkpoint.ROWS):
+        rows = [{name: row[name] for name in old_fields} for row in read_rows(path)]
+        write_rows(path, rows, old_fields)
+    assert "success_any_time" not in Output(output).rows()[0]
+    merged = undisturbed([first, second], output)
+    assert list(read_rows(output / "suite.csv")[0]) == FIELDS
+    assert [row["success_any_time"] == "" for row in read_rows(output / "suite.csv")] == [True] * 2 + [False] * 6
+    assert all(float(row["success_any_time"]) >= float(row["success"]) for row in merged[2:])
 
 
 def test_the_rows_in_the_table_stay_until_new_ones_have_come_as_far(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ from sb3_clearning.experiments.suite.run import execute, write_description
 from sb3_clearning.experiments.suite.table import Output
 
 #: What a run's rows must agree in, however it was interrupted.
-MEASURED = ("task", "method", "seed", "step", "success", "initial", "final", "minimum", "average", "change", "settings")
+MEASURED = (
+    *("task", "method", "seed", "step", "success", "success_any_time"),
+    *("initial", "final", "minimum", "average", "change", "settings"),
+)
 
 CONFIG = {
     "tasks": {

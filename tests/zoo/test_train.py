@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from goal_envs import PassesItsGoal, PointEnv
+from small_models import small_model
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_clearning import CLearning, GoalTD3
+from sb3_clearning.zoo.goal_logs import GoalEvalCallback, GoalInfo
 from zoo.commands import TINY, Run
 
 RUN = Path("logs/clearning/SawyerReach-v0_1")
@@ -54,11 +60,39 @@ def test_evaluations_have_successes_and_final_distances(trained: Path) -> None:
         assert evaluations["timesteps"].tolist() == [100, 200, 300]
         assert evaluations["results"].shape == evaluations["successes"].shape == evaluations["distances"].shape == (3, 2)
         np.testing.assert_array_equal(evaluations["distances"] <= 0.05, evaluations["successes"])
+        assert (evaluations["successes_any_time"] >= evaluations["successes"]).all()
         last = evaluations["distances"][-1].mean()
     log = (trained / "train.log").read_text()
     assert f"Final distance: {last:.4f}" in log
-    assert log.count("final_distance") == 3
+    assert log.count("final_distance") == log.count("success_any_time") == 3
     assert log.count("eval/") == 3  # the distance is in the table of its own evaluation
+
+
+def test_evaluations_have_success_at_any_time(tmp_path: Path) -> None:
+    """Against a loop over one environment; two take steps together in the evaluation."""
+    model, env, expected = small_model(PointEnv()), PassesItsGoal(), []
+    model.set_logger(configure(None, []))
+    observation, _ = env.reset(seed=3)
+    for _ in range(6):
+        said, done = [], False
+        while not done:
+            observation, _, _, done, info = env.step(model.predict(observation, deterministic=True)[0])
+            said.append(info["is_success"])
+        expected.append((said[-1], any(said)))
+        observation, _ = env.reset()
+    assert len(set(expected)) > 2
+    for n_envs, n_episodes in ((1, 6), (2, 12)):
+        vec_env = DummyVecEnv([lambda: Monitor(GoalInfo(PassesItsGoal()))] * n_envs)
+        vec_env.seed(3)
+        folder = tmp_path / str(n_envs)
+        callback = GoalEvalCallback(vec_env, eval_freq=1, n_eval_episodes=n_episodes, log_path=str(folder), verbose=0)
+        callback.init_callback(model)
+        callback.on_step()
+        with np.load(folder / "evaluations.npz") as evaluations:
+            assert evaluations["successes_any_time"].shape == (1, n_episodes)
+            first = slice(0, None, n_envs)  # the first environment's episodes
+            found = list(zip(evaluations["successes"][0][first], evaluations["successes_any_time"][0][first], strict=True))
+        assert found == expected
 
 
 def test_continues_from_a_saved_agent_with_its_replay_buffer(trained: Path, run: Run, tmp_path: Path) -> None:

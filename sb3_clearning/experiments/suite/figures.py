@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates
-from sb3_clearning.experiments.suite.scores import FINAL, SUCCESS, Measure, Scores
+from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
             panel.fill_between(steps, low, high, color=colors[method], alpha=0.2, linewidth=0)
         last = max(steps for (name, _), steps in scores.steps.items() if name == task)
         panel.set(title=task, xlabel="thousand environment steps", xlim=(0, 1.02 * last / 1000))
-        panel.set_ylim(*((-0.05, 1.05) if measure == SUCCESS else (0, None)))
+        panel.set_ylim(*((-0.05, 1.05) if measure in (SUCCESS, ANY_TIME) else (0, None)))
         _tidy(panel)
         if missing:
             text = "missing:\n" + "\n".join(missing)

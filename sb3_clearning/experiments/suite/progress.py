@@ -95,7 +95,9 @@ class Progress:
         left = duration(time_left([run for run in self.runs if run.name not in failed], states, rows, self.jobs))
         for name in [name for name in news if states[name].rows]:
             row = states[name].rows[-1]
-            print(f"{name}: step {row['step']}, success {float(row['success']):.2f}, final distance {float(row['final']):.4f}")
+            any_time = f" (at any time {float(row['success_any_time']):.2f})" if row.get("success_any_time") else ""
+            success = f"success {float(row['success']):.2f}{any_time}"
+            print(f"{name}: step {row['step']}, {success}, final distance {float(row['final']):.4f}")
         text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(going)} at work, {left} left"
         print(text + (f", {len(failed)} failed" if failed else ""), flush=True)
 

@@ -13,7 +13,7 @@ from sb3_clearning.experiments.suite.intervals import (
     interquartile_mean,
     probability_of_improvement,
 )
-from sb3_clearning.experiments.suite.scores import FINAL, REMAINING, SUCCESS, Measure, Scores
+from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Measure, Scores
 
 #: The method that the others are held against.
 OURS = "clearning"
@@ -45,6 +45,8 @@ def cell(scores: Scores, task: str, method: str, measure: Measure) -> str:
     values = scores.final(task, method, measure)
     furthest, steps = scores.furthest(task, method), scores.steps[task, method]
     if not len(values):
+        if len(scores.final(task, method, SUCCESS)):
+            return "–"  # the rows are from before this was measured
         if furthest > steps:
             return f"not evaluated at {steps:,}"
         return f"unfinished ({furthest:,} of {steps:,})" if furthest else "missing"
@@ -210,7 +212,8 @@ def write_report(name: str, rows: Iterable[dict[str, str]], runs: Sequence[Run],
         "policies; evaluation episodes have seeds apart from training's. At the start: what these episodes begin with.",
         "",
     ]
-    for measure in (SUCCESS, FINAL):
+    any_time = any(len(scores.final(task, method, ANY_TIME)) for task in scores.tasks for method in scores.methods)
+    for measure in (SUCCESS, ANY_TIME, FINAL) if any_time else (SUCCESS, FINAL):
         path = folder / f"{name}_{measure.column}.png"
         plot_curves(scores, measure, path)
         lines += [f"## {measure.name.capitalize()}", "", *results_table(scores, measure), ""]

@@ -28,10 +28,12 @@ from sb3_clearning.random_states import set_random_states, take_random_states
 
 #: The columns of the table.
 FIELDS = [
-    *("task", "method", "seed", "step", "success", "initial_success"),
+    *("task", "method", "seed", "step", "success", "success_any_time", "initial_success"),
     *EpisodeDistances._fields,
     *("seconds", "steps_per_second", "settings", "versions", "commit"),
 ]
+#: Columns that older tables do not have; their rows have nothing there.
+LATER_FIELDS = {"success_any_time"}
 #: How long to wait for a process that has the run and is about to end.
 LOCK_SECONDS = 15.0
 
@@ -186,8 +188,8 @@ class Evaluations(BaseCallback):
                 }
             )
             write_rows(self.folder / checkpoint.ROWS, self._rows, FIELDS)
-            success, final = measured["success"], measured["final"]
-            print(f"{self.run.name}: step {step}, success {success:.2f}, final distance {final:.4f}", flush=True)
+            success = f"success {measured['success']:.2f} (at any time {measured['success_any_time']:.2f})"
+            print(f"{self.run.name}: step {step}, {success}, final distance {measured['final']:.4f}", flush=True)
             self._since, self._from_step = time.perf_counter(), self.model.num_timesteps
 
 

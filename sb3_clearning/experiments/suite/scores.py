@@ -37,6 +37,7 @@ class Measure(NamedTuple):
 
 
 SUCCESS = Measure("success rate", 1, "success", "initial_success", 2)
+ANY_TIME = Measure("success at any time", 1, "success_any_time", "initial_success", 2)
 FINAL = Measure("final distance", -1, "final", "initial", 4)
 #: Distances have a unit of their own on every task: only shares of the initial one can be put together.
 REMAINING = Measure("remaining distance", -1, "final", "initial", 3, relative=True)
@@ -81,12 +82,13 @@ class Scores:
         :param task: A task
         :param method: A method
         :param measure: What to look at
-        :return: For each step its values, one for each seed that has come so far, ``(n_seeds,)``
+        :return: For each step its values, one for each seed that has come so far, ``(n_seeds,)``. Rows from before the column
+            was measured are left out
         """
         found: dict[int, list[float]] = {}
         for seed in self.seeds(task, method):
             for step, row in sorted(self._rows[task, method, seed].items()):
-                if step <= self.steps[task, method]:
+                if step <= self.steps[task, method] and row.get(measure.column):
                     found.setdefault(step, []).append(measure.of(row))
         return {step: np.array(found[step]) for step in sorted(found)}
 
@@ -98,6 +100,10 @@ class Scores:
         :return: The values at the end of the runs that are done, ``(n_seeds,)``
         """
         return self.curve(task, method, measure).get(self.steps.get((task, method), -1), np.zeros(0))
+
+    def end_of(self, run: Run) -> dict[str, str] | None:
+        """:return: The row at a run's end, None if it is not done"""
+        return self._rows[run.task, run.method, run.seed].get(run.steps)
 
     def furthest(self, task: str, method: str) -> int:
         """:return: The largest step of a task and method that the table has, 0 if none"""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.config import ConfigError, Run
-from sb3_clearning.experiments.suite.run import FIELDS, read_description, taken
+from sb3_clearning.experiments.suite.run import FIELDS, LATER_FIELDS, read_description, taken
 
 
 class State(NamedTuple):
@@ -48,7 +48,7 @@ class Output:
     def rows(self) -> list[dict[str, str]]:
         """:return: The rows of the table; none if there is no table"""
         rows = read_rows(self.table)
-        missing = [field for field in FIELDS if rows and field not in rows[0]]
+        missing = [field for field in FIELDS if rows and field not in rows[0] and field not in LATER_FIELDS]
         if missing:
             raise ConfigError(
                 f"{self.table} is not a table of this version of the suite: it has no column {', '.join(missing)}. Move it "
