@@ -57,8 +57,12 @@ def _batch_mean(values: th.Tensor) -> th.Tensor:
     return values.mean(dim=-1).sum()
 
 
-def _weighted_mean(weight: Discount, values: th.Tensor) -> th.Tensor:
-    """:return: The batch's mean with a weight for all or for each"""
+def weighted_mean(weight: Discount, values: th.Tensor) -> th.Tensor:
+    """
+    :param weight: One weight, or one for each value
+    :param values: ``(batch,)`` or ``(n_critics, batch)``
+    :return: The mean of weight times value over the batch, summed over classifiers
+    """
     return _batch_mean(weight * values) if isinstance(weight, th.Tensor) else weight * _batch_mean(values)
 
 
@@ -102,7 +106,7 @@ def td_loss(
     check_logits(next_logits=next_logits)
     _check_discount("gamma", gamma, random_logits=random_logits)
     _check_discount("next_gamma", next_gamma, next_logits=next_logits)
-    next_term = _weighted_mean(1 - next_gamma, _positive(next_logits))
+    next_term = weighted_mean(1 - next_gamma, _positive(next_logits))
     return next_term + _batch_mean(gamma * w.detach() * _positive(random_logits) + _negative(random_logits))
 
 
