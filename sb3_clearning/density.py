@@ -103,9 +103,9 @@ class FutureStateEstimator(FuturePredictor):
         check_number("policy_samples", policy_samples, 1, whole=True)
         self.gamma, self.crop, self.n_classifiers, self.normalize = gamma, crop, n_classifiers, normalize
         self.policy_samples, self.seed, self.device = policy_samples, seed, th.device(device)
-        unknown = set(settings) - set(TrainingSettings.__dataclass_fields__) | ({"method", "steps"} & set(settings))
+        unknown = set(settings) - set(TrainingSettings.__dataclass_fields__) | ({"method", "steps", "n_steps"} & set(settings))
         if unknown:
-            raise ValueError(f"Unknown arguments {sorted(unknown)}. `method` and `steps` are `fit`'s.")
+            raise ValueError(f"Unknown arguments {sorted(unknown)}. `method`, `steps` and `n_steps` are `fit`'s.")
         self._arguments = settings
         TrainingSettings(gamma=gamma, **settings)  # raises an error for values out of range
         self._classifiers: BatchedClassifiers | None = None
@@ -124,8 +124,9 @@ class FutureStateEstimator(FuturePredictor):
         progress_bar: bool = False,
         action_space: spaces.Space | None = None,
         random_goals: np.ndarray | None = None,
+        n_steps: float = 1,
     ) -> SelfEstimator:
-        """
+        r"""
         Learn anew from a dataset.
 
         :param dataset: A mapping of arrays (``observations``, ``actions``, ``terminations``, ``truncations``, if known
@@ -141,11 +142,17 @@ class FutureStateEstimator(FuturePredictor):
         :param random_goals: Draws ``(m, …)`` of another distribution p(g) to tell futures from than that of the visited goals.
             The ratio is then one to this distribution, and it is where candidates come from. Any that covers the future will
             do: an even one helps if the policy goes where the data has seldom been
+        :param n_steps: "td" and "mixed": the recursion takes n steps from the data before it bootstraps,
+            :math:`p_+(g \mid s_t, a_t) = \sum_{k=1}^m (1-\gamma) \gamma^{k-1} p(s_{t+k} = g) + \gamma^m E[p_+(g \mid s_{t+m},
+            a')]` with m = n, or fewer where the record ends. A whole number, or ``float("inf")``: Monte Carlo that bootstraps
+            where the record ends. As in n-step Q-learning, the first m actions are the data's. With another policy, n > 1
+            is therefore biased towards the data's future. If ``policy`` is None, the recursion bootstraps one transition
+            before an episode is cut, because the data does not say which action would have followed
         :return: Itself
         """
         if method not in self.methods:
             raise ValueError(f"`method` must be one of {self.methods}, not {method!r}.")
-        settings = TrainingSettings(method=method, gamma=self.gamma, steps=steps, **self._arguments)
+        settings = TrainingSettings(method=method, gamma=self.gamma, steps=steps, n_steps=n_steps, **self._arguments)
         experience = self._read(dataset, policy, action_space)
         self._warn_about(experience, policy, settings)
         data = self._training_data(experience, policy, settings, deterministic)

@@ -8,6 +8,10 @@ its logits, so that :math:`\log C(F=1) = \mathrm{logsigmoid}(\mathrm{logit})`,
 
 Logits have the shape ``(batch,)``, or ``(n_critics, batch)`` for several classifiers, whose losses are summed. Importance
 weights have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
+
+With n-step targets the first m steps of a transition's future are the data's own, and w is that of the state and action after
+them. Then ``gamma`` is a tensor with the discount :math:`\gamma^m` of each transition, and "next" goals are the m next states
+at offsets k with the probabilities :math:`(1-\gamma) \gamma^{k-1} / (1-\gamma^m)`.
 """
 
 import math
@@ -17,6 +21,9 @@ import torch as th
 from torch.nn import functional as F
 
 from sb3_clearning.checks import check_logits, check_number, check_same_batch
+
+#: The discount factor, or the discount of each transition, ``(batch,)`` or ``(n_critics, batch)``, within [0, 1].
+Discount = float | th.Tensor
 
 
 def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tensor:
@@ -50,6 +57,22 @@ def _batch_mean(values: th.Tensor) -> th.Tensor:
     return values.mean(dim=-1).sum()
 
 
+def weighted_mean(weight: Discount, values: th.Tensor) -> th.Tensor:
+    """
+    :param weight: One weight, or one for each value
+    :param values: ``(batch,)`` or ``(n_critics, batch)``
+    :return: The mean of weight times value over the batch, summed over classifiers
+    """
+    return _batch_mean(weight * values) if isinstance(weight, th.Tensor) else weight * _batch_mean(values)
+
+
+def _check_discount(name: str, discount: Discount, **logits: th.Tensor) -> None:
+    if isinstance(discount, th.Tensor):
+        check_same_batch(**{name: discount}, **logits)
+    else:
+        check_number(name, discount, 0, 1)
+
+
 def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
     r"""
     Monte Carlo C-learning, Eq. "objective", negated:
@@ -63,7 +86,9 @@ def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
     return _batch_mean(_positive(future_logits)) + _batch_mean(_negative(random_logits))
 
 
-def td_loss(next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float) -> th.Tensor:
+def td_loss(
+    next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: Discount, next_gamma: Discount | None = None
+) -> th.Tensor:
     r"""
     Temporal-difference C-learning, Eq. "objective-3" (and "objective4" where the next action depends on the goal), negated:
     :math:`-E[(1-\gamma) \log C(F=1 \mid s, a, s') + \gamma \lfloor w \rfloor \log C(F=1 \mid s, a, g)
@@ -72,13 +97,16 @@ def td_loss(next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamm
     :param next_logits: Logits for goals that are the next state
     :param random_logits: Logits for goals from the marginal
     :param w: Importance weights of the same random goals at the next state and action
-    :param gamma: The discount factor
+    :param gamma: The discount factor, or the discount of each random goal's transition
+    :param next_gamma: The discount of each next goal's transition; None: ``gamma``
     :return: The loss, a scalar
     """
+    next_gamma = gamma if next_gamma is None else next_gamma
     check_same_batch(random_logits=random_logits, w=w)
     check_logits(next_logits=next_logits)
-    check_number("gamma", gamma, 0, 1)
-    next_term = (1 - gamma) * _batch_mean(_positive(next_logits))
+    _check_discount("gamma", gamma, random_logits=random_logits)
+    _check_discount("next_gamma", next_gamma, next_logits=next_logits)
+    next_term = weighted_mean(1 - next_gamma, _positive(next_logits))
     return next_term + _batch_mean(gamma * w.detach() * _positive(random_logits) + _negative(random_logits))
 
 
@@ -87,8 +115,9 @@ def mixed_loss(
     future_logits: th.Tensor,
     random_logits: th.Tensor,
     w: th.Tensor,
-    gamma: float,
+    gamma: Discount,
     lambda_: float,
+    next_gamma: Discount | None = None,
 ) -> th.Tensor:
     r"""
     The appendix's mixture of TD and Monte Carlo C-learning: :math:`\lambda\,\mathrm{td} + (1 - \lambda)\,\mathrm{mc}`.
@@ -97,25 +126,25 @@ def mixed_loss(
     :param future_logits: Logits for goals from the future of the same trajectory (may be empty if ``lambda_`` is 1)
     :param random_logits: Logits for goals from the marginal
     :param w: Importance weights of the same random goals at the next state and action
-    :param gamma: The discount factor
+    :param gamma: The discount factor, or the discount of each random goal's transition
     :param lambda_: The weight of TD against Monte Carlo
+    :param next_gamma: The discount of each next goal's transition; None: ``gamma``
     :return: The loss, a scalar
     """
     check_number("lambda_", lambda_, 0, 1)
     if lambda_ == 0:  # the mean of no logits is NaN, and so is its product with 0
         return mc_loss(future_logits, random_logits)
-    if lambda_ == 1:
-        return td_loss(next_logits, random_logits, w, gamma)
-    return lambda_ * td_loss(next_logits, random_logits, w, gamma) + (1 - lambda_) * mc_loss(future_logits, random_logits)
+    td = td_loss(next_logits, random_logits, w, gamma, next_gamma)
+    return td if lambda_ == 1 else lambda_ * td + (1 - lambda_) * mc_loss(future_logits, random_logits)
 
 
-def random_label_and_weight(w: th.Tensor, gamma: float, lambda_: float = 1.0) -> tuple[th.Tensor, th.Tensor]:
+def random_label_and_weight(w: th.Tensor, gamma: Discount, lambda_: float = 1.0) -> tuple[th.Tensor, th.Tensor]:
     r"""
     The appendix's table, row "Random states": the two terms of a random goal as one cross entropy with the label
     :math:`y = \lambda \gamma w / (1 + \lambda \gamma w)` and the weight :math:`1 + \lambda \gamma w`.
 
     :param w: Importance weights
-    :param gamma: The discount factor
+    :param gamma: The discount factor, or the discount of each transition
     :param lambda_: The weight of TD against Monte Carlo
     :return: Labels and weights, each of the shape of ``w``
     """
@@ -202,7 +231,12 @@ def mc_cross_entropy(future_logits: th.Tensor, random_logits: th.Tensor, form: s
 
 
 def td_cross_entropy(
-    next_logits: th.Tensor, random_logits: th.Tensor, w: th.Tensor, gamma: float, form: str = "bce"
+    next_logits: th.Tensor,
+    random_logits: th.Tensor,
+    w: th.Tensor,
+    gamma: Discount,
+    form: str = "bce",
+    next_gamma: Discount | None = None,
 ) -> th.Tensor:
     r"""
     TD C-learning as a labelled loss, Eq. "classifier-loss": next states have the label 1 and the weight :math:`1 - \gamma`,
@@ -212,17 +246,20 @@ def td_cross_entropy(
     :param next_logits: Logits for goals that are the next state
     :param random_logits: Logits for goals from the marginal
     :param w: Importance weights of the same random goals at the next state and action
-    :param gamma: The discount factor
+    :param gamma: The discount factor, or the discount of each random goal's transition
     :param form: "bce" or "mse"
+    :param next_gamma: The discount of each next goal's transition; None: ``gamma``
     :return: The loss, a scalar
     """
+    next_gamma = gamma if next_gamma is None else next_gamma
     check_same_batch(random_logits=random_logits, w=w)
     check_logits(next_logits=next_logits)
-    check_number("gamma", gamma, 0, 1)
+    _check_discount("gamma", gamma, random_logits=random_logits)
+    _check_discount("next_gamma", next_gamma, next_logits=next_logits)
     check_form(form)
     loss, one = ELEMENTWISE_LOSSES[form], next_logits.new_ones(())
     label, weight = random_label_and_weight(w, gamma)
-    return _batch_mean(loss(next_logits, one, (1 - gamma) * one)) + _batch_mean(loss(random_logits, label, weight))
+    return _batch_mean(loss(next_logits, one, (1 - next_gamma) * one)) + _batch_mean(loss(random_logits, label, weight))
 
 
 def mixed_cross_entropy(
@@ -230,9 +267,10 @@ def mixed_cross_entropy(
     future_logits: th.Tensor,
     random_logits: th.Tensor,
     w: th.Tensor,
-    gamma: float,
+    gamma: Discount,
     lambda_: float,
     form: str = "bce",
+    next_gamma: Discount | None = None,
 ) -> th.Tensor:
     r"""
     The mixture as a labelled loss, the table of the appendix on mixing. There the shares of the batch,
@@ -244,21 +282,24 @@ def mixed_cross_entropy(
     :param future_logits: Logits for goals from the future of the same trajectory (may be empty if ``lambda_`` is 1)
     :param random_logits: Logits for goals from the marginal
     :param w: Importance weights of the same random goals at the next state and action
-    :param gamma: The discount factor
+    :param gamma: The discount factor, or the discount of each random goal's transition
     :param lambda_: The weight of TD against Monte Carlo
     :param form: "bce" or "mse"
+    :param next_gamma: The discount of each next goal's transition; None: ``gamma``
     :return: The loss, a scalar
     """
     check_same_batch(random_logits=random_logits, w=w)
     check_logits(next_logits=next_logits, future_logits=future_logits)
-    check_number("gamma", gamma, 0, 1)
+    _check_discount("gamma", gamma, random_logits=random_logits)
     check_number("lambda_", lambda_, 0, 1)
     check_form(form)
     loss, one = ELEMENTWISE_LOSSES[form], random_logits.new_ones(())
     label, weight = random_label_and_weight(w, gamma, lambda_)
     total = _batch_mean(loss(random_logits, label, weight))
     if lambda_ > 0:
-        total = total + _batch_mean(loss(next_logits, one, lambda_ * (1 - gamma) * one))
+        next_gamma = gamma if next_gamma is None else next_gamma
+        _check_discount("next_gamma", next_gamma, next_logits=next_logits)
+        total = total + _batch_mean(loss(next_logits, one, lambda_ * (1 - next_gamma) * one))
     if lambda_ < 1:
         total = total + _batch_mean(loss(future_logits, one, (1 - lambda_) * one))
     return total

@@ -153,6 +153,57 @@ def test_kinds_of_goals_may_have_different_counts() -> None:
         assert loss(next_, future, random, w, GAMMA, 0.6).item() == pytest.approx(expected, abs=1e-6)
 
 
+def _squared(p: float, label: float) -> float:
+    return -((p - label) ** 2)
+
+
+@pytest.mark.parametrize("n_critics", [1, 3])
+@pytest.mark.parametrize("lambda_", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_transition_may_have_its_own_discount(form: str, lambda_: float, n_critics: int) -> None:
+    """n-step targets: a plain loop, in which the parts have different sizes and each classifier has its own transitions."""
+    next_, future, random = _logits((n_critics, 2)), _logits((n_critics, 3)), _logits((n_critics, 5))
+    w, gamma, next_gamma = (th.rand(n_critics, size, dtype=th.float64) for size in (5, 5, 2))
+    w = 5 * w
+    one, zero = (_log_one, _log_zero) if form == "bce" else (lambda p: _squared(p, 1), lambda p: _squared(p, 0))
+    expected = 0.0
+    for i in range(n_critics):
+        for x, discount in zip(next_[i].tolist(), next_gamma[i].tolist(), strict=True):
+            expected -= lambda_ * (1 - discount) * one(_probability(x)) / 2
+        for x in future[i].tolist():
+            expected -= (1 - lambda_) * one(_probability(x)) / 3
+        for x, weight, discount in zip(random[i].tolist(), w[i].tolist(), gamma[i].tolist(), strict=True):
+            bootstrapped = lambda_ * discount * weight
+            expected -= (bootstrapped * one(_probability(x)) + zero(_probability(x))) / 5
+            if form == "mse":  # what completing the square leaves
+                expected -= (bootstrapped - bootstrapped**2 / (1 + bootstrapped)) / 5
+    values = [losses.mixed_cross_entropy(next_, future, random, w, gamma, lambda_, form, next_gamma)]
+    if lambda_ == 1:
+        values.append(losses.td_cross_entropy(next_, random, w, gamma, form, next_gamma))
+    if form == "bce":
+        values.append(losses.mixed_loss(next_, future, random, w, gamma, lambda_, next_gamma))
+        if lambda_ == 1:
+            values.append(losses.td_loss(next_, random, w, gamma, next_gamma))
+    for value in values:
+        assert value.shape == ()
+        assert value.item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_equal_discounts_are_the_discount_factor_and_other_sizes_are_an_error() -> None:
+    next_, random, w = _logits((7,)), _logits((7,)), _weights()
+    equal = th.full((7,), GAMMA, dtype=th.float64)
+    for loss in (losses.td_loss, losses.td_cross_entropy):
+        assert loss(next_, random, w, equal).item() == pytest.approx(loss(next_, random, w, GAMMA).item(), abs=1e-12)
+        with pytest.raises(ValueError, match=r"different sizes: .*'next_gamma': .7,.*'next_logits': .2,"):
+            loss(next_[:2], random, w, equal)
+        with pytest.raises(ValueError, match=r"different sizes: .*'gamma': .3,"):
+            loss(next_, random, w, equal[:3])
+    label, weight = losses.random_label_and_weight(w, equal**3, 0.5)
+    expected = 0.5 * GAMMA**3 * w
+    th.testing.assert_close(weight, 1 + expected)
+    th.testing.assert_close(label, expected / (1 + expected))
+
+
 @pytest.mark.parametrize("lambda_", [0.5, 1.0])
 def test_mse_form_is_the_papers_three_squares_up_to_a_constant_of_the_classifier(lambda_: float) -> None:
     """(1 - gamma)(C - 1)^2 + gamma w (C - 1)^2 + (C - 0)^2, before the square is completed."""

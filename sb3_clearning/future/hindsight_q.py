@@ -45,6 +45,7 @@ class HindsightQEstimator(FutureStateEstimator):
         progress_bar: bool = False,
         action_space: spaces.Space | None = None,
         random_goals: np.ndarray | None = None,
+        n_steps: float = 1,
     ) -> "HindsightQEstimator":
         """
         Learn anew from a dataset. See :meth:`FutureStateEstimator.fit`.
@@ -57,9 +58,10 @@ class HindsightQEstimator(FutureStateEstimator):
         :param progress_bar: Likewise
         :param action_space: Likewise
         :param random_goals: Likewise
+        :param n_steps: Must be 1
         :return: Itself
         """
-        return super().fit(dataset, policy, method, steps, deterministic, progress_bar, action_space, random_goals)
+        return super().fit(dataset, policy, method, steps, deterministic, progress_bar, action_space, random_goals, n_steps)
 
     def log_q(self, observations: Values, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """

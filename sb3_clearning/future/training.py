@@ -17,7 +17,7 @@ from sb3_clearning.checks import are_sizes, is_number
 from sb3_clearning.future.encoding import Encoder
 from sb3_clearning.future.geometric import future_rows
 from sb3_clearning.future.next_actions import ActionPool
-from sb3_clearning.losses import hindsight_q_loss, importance_weight, mc_loss, mixed_loss, td_loss
+from sb3_clearning.losses import Discount, hindsight_q_loss, importance_weight, mc_loss, mixed_loss, td_loss, weighted_mean
 from sb3_clearning.policies import BatchedLinear
 
 METHODS = ("mc", "td", "mixed", "q")
@@ -42,6 +42,8 @@ class TrainingSettings:
     :param n_random: Random goals for each transition
     :param absorbing: Whether a terminated episode stays in its final state for ever (else: terminations are ignored)
     :param weight_decay: Adam's decoupled weight decay
+    :param n_steps: "td" and "mixed": how many steps of the data come before the bootstrapped rest, a whole number or
+        ``float("inf")``; fewer where the record ends. 1 is Algorithm 2
     """
 
     method: str = "td"
@@ -57,6 +59,7 @@ class TrainingSettings:
     n_random: int = 1
     absorbing: bool = False
     weight_decay: float = 0.0
+    n_steps: float = 1
 
     def __post_init__(self) -> None:
         for name, good, text in (
@@ -78,9 +81,21 @@ class TrainingSettings:
             ),
             ("tau", is_number(self.tau) and 0 < self.tau <= 1, "above 0 and at most 1"),
             ("n_random", is_number(self.n_random, whole=True) and self.n_random >= 1, "at least 1"),
+            (
+                "n_steps",
+                is_number(self.n_steps, whole=self.n_steps != float("inf")) and self.n_steps >= 1,
+                'a whole number of at least 1, or float("inf")',
+            ),
         ):
             if not good:
                 raise ValueError(f"`{name}` must be {text}, not {getattr(self, name)!r}.")
+        if self.n_steps != 1 and self.method == "mc":
+            raise ValueError(
+                'method="mc" reads the whole future from the data and bootstraps nothing, so `n_steps` has no effect. For '
+                'Monte Carlo that bootstraps where an episode was cut, use method="td" with n_steps=float("inf").'
+            )
+        if self.n_steps != 1 and self.method == "q":
+            raise ValueError("Hindsight Q-learning is defined for one step only: `n_steps` must be 1.")
 
     @property
     def bootstraps(self) -> bool:
@@ -188,7 +203,7 @@ class _Stack:
         chosen = np.arange(n) if len(datasets) == n else np.zeros(n, dtype=int)
         self.last = np.concatenate([data.last + start for data, start in zip(datasets, starts, strict=True)])
         self.terminations = np.concatenate([data.terminations for data in datasets])
-        self._find_usable(datasets, starts, chosen)
+        self._find_windows(datasets, starts, chosen)
 
         def stack(columns: Sequence[np.ndarray]) -> th.Tensor:
             return th.as_tensor(np.concatenate(columns), dtype=th.float32, device=device)
@@ -215,9 +230,13 @@ class _Stack:
         assert data.next_actions is not None, "temporal differences need the policy's next actions"
         return data.next_actions
 
-    def _find_usable(self, datasets: Sequence[TrainingData], starts: np.ndarray, chosen: np.ndarray) -> None:
-        """Temporal differences are taken where the next action is known, or not needed."""
-        usable = []
+    def _find_windows(self, datasets: Sequence[TrainingData], starts: np.ndarray, chosen: np.ndarray) -> None:
+        """
+        A transition's window is the transition itself and up to ``n_steps - 1`` that follow it. Temporal differences are taken
+        where the action after the window is known, or not needed. An episode's last transition may be unusable: windows then
+        end before it.
+        """
+        usable, window_ends = [], []
         for data, start in zip(datasets, starts, strict=True):
             good = np.ones(len(data.states), dtype=bool)
             if self.settings.bootstraps:
@@ -228,8 +247,11 @@ class _Stack:
                     'Pass the policy, collect longer episodes, or use method="mc".'
                 )
             usable.append(np.flatnonzero(good) + start)
+            rows = np.arange(len(good))
+            furthest = rows + int(min(self.settings.n_steps, len(rows))) - 1
+            window_ends.append(np.maximum(rows, np.minimum(furthest, data.last - ~good[data.last])) + start)
         counts = np.array([len(index) for index in usable])
-        self.usable = np.concatenate(usable)
+        self.usable, self.window_end = np.concatenate(usable), np.concatenate(window_ends)
         self.usable_counts = counts[chosen][:, None]
         self.usable_starts = np.concatenate([[0], np.cumsum(counts)[:-1]])[chosen][:, None]
 
@@ -243,12 +265,24 @@ class _Stack:
         uniform = self.rng.random((len(self.random_counts), self.settings.n_random * self.settings.batch_size))
         return _take(self.random_choices, self.random_starts + (uniform * self.random_counts).astype(np.int64))
 
+    def next_goals(self, rows: np.ndarray) -> th.Tensor:
+        """:return: Goals from the transitions' windows, ``(n, batch, goal_size)``"""
+        return _take(self.goals, rows) if self.settings.n_steps == 1 else self._later_goals(rows, self.window_end)
+
     def future_goals(self, rows: np.ndarray) -> th.Tensor:
         """:return: Goals from the rest of the same episodes, ``(n, batch, goal_size)``"""
-        settings = self.settings
-        uniform = self.rng.random(rows.shape)
-        later = future_rows(rows, self.last, self.terminations, settings.gamma, settings.absorbing, uniform)
-        return _take(self.goals, later)
+        return self._later_goals(rows, self.last)
+
+    def _later_goals(self, rows: np.ndarray, last: np.ndarray) -> th.Tensor:
+        settings, uniform = self.settings, self.rng.random(rows.shape)
+        return _take(self.goals, future_rows(rows, last, self.terminations, settings.gamma, settings.absorbing, uniform))
+
+    def discount(self, rows: np.ndarray) -> Discount:
+        """:return: Of what comes after the transitions' windows, ``(n, batch)`` if it is not the same for all"""
+        if self.settings.n_steps == 1:
+            return self.settings.gamma
+        powers = self.settings.gamma ** (self.window_end[rows] - rows + 1.0)
+        return th.as_tensor(powers, dtype=th.float32, device=self.goals.device)
 
     def next_values(self, rows: np.ndarray, goals: th.Tensor, of: Callable[[th.Tensor], th.Tensor]) -> th.Tensor:
         """
@@ -334,7 +368,7 @@ def _loss(stack: _Stack, settings: TrainingSettings, classifiers: BatchedClassif
     random_rows = np.tile(rows, (1, settings.n_random))
     pairs, goals = _take(stack.pairs, rows), {"random": stack.random_goals()}
     if settings.bootstraps:
-        goals["next"] = _take(stack.goals, rows)
+        goals["next"] = stack.next_goals(rows)
     if settings.method in ("mc", "mixed"):
         goals["future"] = stack.future_goals(rows)
     random_pairs = pairs if settings.n_random == 1 else pairs.repeat(1, settings.n_random, 1)
@@ -344,32 +378,38 @@ def _loss(stack: _Stack, settings: TrainingSettings, classifiers: BatchedClassif
     if settings.method == "mc":
         return mc_loss(logits["future"], logits["random"])
     q_learning, limit = settings.method == "q", settings.importance_weight_limit
+    window_end = stack.window_end[random_rows]
     with th.no_grad():
         following = stack.next_values(
-            random_rows,
+            window_end,
             goals["random"],
             (lambda x: target(x).sigmoid()) if q_learning else (lambda x: importance_weight(target(x), limit)),
         )
     if settings.absorbing:
-        following = following.masked_fill(th.as_tensor(stack.terminations[random_rows], device=following.device), 0.0)
+        following = following.masked_fill(th.as_tensor(stack.terminations[window_end], device=following.device), 0.0)
     if q_learning:
         return hindsight_q_loss(logits["next"], logits["random"], following, settings.gamma, settings.lambda_)
-    return _c_learning_loss(stack, settings, rows, logits, following)
+    return _c_learning_loss(stack, settings, rows, random_rows, logits, following)
 
 
 def _c_learning_loss(
-    stack: _Stack, settings: TrainingSettings, rows: np.ndarray, logits: dict[str, th.Tensor], w: th.Tensor
+    stack: _Stack,
+    settings: TrainingSettings,
+    rows: np.ndarray,
+    random_rows: np.ndarray,
+    logits: dict[str, th.Tensor],
+    w: th.Tensor,
 ) -> th.Tensor:
     """:return: The TD or the mixed loss, summed over classifiers"""
     td_only = settings.method == "td"
-    lambda_, gamma = 1.0 if td_only else settings.lambda_, settings.gamma
+    lambda_ = 1.0 if td_only else settings.lambda_
+    gamma, next_gamma = stack.discount(random_rows), stack.discount(rows)
     if td_only:
-        loss = td_loss(logits["next"], logits["random"], w, gamma)
+        loss = td_loss(logits["next"], logits["random"], w, gamma, next_gamma)
     else:
-        loss = mixed_loss(logits["next"], logits["future"], logits["random"], w, gamma, lambda_)
+        loss = mixed_loss(logits["next"], logits["future"], logits["random"], w, gamma, lambda_, next_gamma)
     if settings.absorbing:
-        # After a termination p+ is the next state itself, with the weight (1 - gamma) + gamma, and w is 0.
-        ended = th.as_tensor(stack.terminations[rows], dtype=th.float32, device=w.device)
-        stays = nn.functional.softplus(-logits["next"]) * ended
-        loss = loss + lambda_ * gamma * stays.mean(dim=-1).sum()
+        # Where the window ends in a termination its goals have the weight (1 - gamma^m) + gamma^m, and w is 0.
+        ended = th.as_tensor(stack.terminations[stack.window_end[rows]], dtype=th.float32, device=w.device)
+        loss = loss + weighted_mean(lambda_ * next_gamma, nn.functional.softplus(-logits["next"]) * ended)
     return loss

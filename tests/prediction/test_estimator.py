@@ -10,23 +10,11 @@ from stable_baselines3 import TD3
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from prediction.tabular import Tabular, random_tabular
+from prediction.tabular import falling, random_tabular, table_of
 from sb3_clearning import FutureStateEstimator, HindsightQEstimator, OneStepModel, TablePolicy
 from sb3_clearning.future.queries import FuturePredictor
 
 GAMMA = 0.8
-
-
-def falling(remaining: float) -> float:
-    return 1e-2 * remaining + 1e-4
-
-
-def table_of(estimator: FutureStateEstimator, mdp: Tabular) -> np.ndarray:
-    """:return: The predicted probabilities, (states, actions, states)"""
-    n_states, n_actions, _ = mdp.transitions.shape
-    states, actions = (axis.ravel() for axis in np.meshgrid(np.arange(n_states), np.arange(n_actions), indexing="ij"))
-    density = estimator.density(states, actions, np.arange(n_states), marginal="data")
-    return density.reshape(n_states, n_actions, n_states)
 
 
 @pytest.mark.parametrize("method", ["mc", "td", "mixed"])
