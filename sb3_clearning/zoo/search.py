@@ -42,6 +42,11 @@ def _lambda(trial: optuna.Trial) -> None:
     trial.suggest_float("lambda_", 0.0, 1.0)
 
 
+def _n_steps(trial: optuna.Trial) -> None:
+    # Beyond the horizon 1 / (1 - gamma) more steps change little.
+    trial.suggest_int("n_steps", 1, 50, log=True)
+
+
 def _learning_rate(trial: optuna.Trial) -> None:
     trial.suggest_float("learning_rate", 5e-5, 2e-3, log=True)
 
@@ -81,6 +86,7 @@ PARTS: dict[str, Callable[[optuna.Trial], None]] = {
     "w_clip_absolute": _w_clip_absolute,
     "w_clip_relative": _w_clip_relative,
     "lambda_": _lambda,
+    "n_steps": _n_steps,
     "learning_rate": _learning_rate,
     "batch_size": _batch_size,
     "tau": _tau,
