@@ -136,7 +136,7 @@ def test_an_evaluation_leaves_no_trace_in_the_training(tmp_path: Path, monkeypat
 
     def other(*_: Any) -> dict[str, float]:
         np.random.rand(3)
-        return {"success": 0.0, **dict.fromkeys(EpisodeDistances._fields, 0.0)}
+        return {"success": 0.0, "success_any_time": 0.0, **dict.fromkeys(EpisodeDistances._fields, 0.0)}
 
     monkeypatch.setattr("sb3_clearning.experiments.suite.run.evaluate_goals", other)
     undisturbed([run], tmp_path / "other")
