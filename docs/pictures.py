@@ -161,6 +161,44 @@ def picture_of_learning(data: dict[str, np.ndarray], steps: int, path: Path) -> 
     figure.savefig(path, dpi=110)
 
 
+def picture_of_n_steps(path: Path, gamma: float = 0.9, length: int = 24) -> None:
+    """
+    Whose future a target is made of: how much weight recorded steps have, and how much the classifier itself.
+
+    :param path: The picture to write
+    :param gamma: The discount factor
+    :param length: The steps of the recorded episode
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    rows = (("one step (n = 1)", 1), ("n-step (n = 5)", 5), ("to the end of the record (n = ∞)", length))
+    for axes, (title, n) in zip(figure.subplots(3, 1, sharex=True), rows, strict=True):
+        ahead = np.arange(1, length + 1)
+        weights = (1 - gamma) * gamma ** (ahead - 1)
+        recorded = ahead <= n
+        axes.bar(ahead[recorded], weights[recorded], color="tab:orange", label="recorded: positives")
+        axes.bar(ahead[~recorded], weights[~recorded], color="white", edgecolor="tab:blue", linestyle=":", label="the policy's")
+        beyond = gamma**length
+        axes.bar(length + 2, beyond, color="white", edgecolor="tab:blue", linestyle=":")
+        axes.axvline(n + 0.5, color="tab:blue")
+        axes.annotate(
+            f"the classifier is asked here: {gamma**n:.0%} of the future",
+            (n + 0.7, 1.08 * weights[0]),
+            color="tab:blue",
+            ha="right" if n == length else "left",
+            xytext=(-8 if n == length else 0, 0),
+            textcoords="offset points",
+        )
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set(yticks=[], xlim=(0.3, length + 3), ylim=(0, 1.35 * weights[0]))
+        axes.spines[["left", "top", "right"]].set_visible(False)
+    axes.set_xticks([1, 5, 10, 15, 20, length, length + 2], ["1", "5", "10", "15", "20", str(length), "later"])
+    axes.set_xlabel("steps ahead")
+    figure.suptitle(f"What a target is made of (γ = {gamma}): recorded states, then the classifier's own answer")
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Draw all pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -173,7 +211,8 @@ def main() -> None:
     picture_of_labels(data, options.output / "idea_labels.png")
     picture_of_horizons(options.output / "idea_horizons.png")
     picture_of_learning(data, options.steps, options.output / "idea_learned.png")
-    print(f"Wrote idea_labels.png, idea_horizons.png and idea_learned.png to {options.output}")
+    picture_of_n_steps(options.output / "idea_n_steps.png")
+    print(f"Wrote idea_labels.png, idea_horizons.png, idea_learned.png and idea_n_steps.png to {options.output}")
 
 
 if __name__ == "__main__":
