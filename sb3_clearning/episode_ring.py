@@ -306,6 +306,30 @@ class EpisodeRing(DictReplayBuffer):
         arrays[aside] = self._kept_side[key][kept[aside]]
         return arrays
 
+    def random_goals(self, at_most: int, commanded_fraction: float = 0.0, seed: int | None = None) -> np.ndarray:
+        """
+        Goals of the distribution of training's random goals: what the next states of transitions achieve, and a share of
+        commanded goals. The first goals alone have that share too, however many are taken.
+
+        :param at_most: Number of goals, one for each of as many transitions; fewer if fewer are stored
+        :param commanded_fraction: The share of commanded goals
+        :param seed: The seed of the draw
+        :return: ``(n, …)``
+        """
+        check_number("at_most", at_most, 1, whole=True)
+        check_number("commanded_fraction", commanded_fraction, 0, 1)
+        stored = self.size() * self.n_envs
+        index = np.random.default_rng(seed).choice(stored, min(at_most, stored), replace=False)
+        commanded = np.diff(np.floor(np.arange(len(index) + 1) * commanded_fraction)) > 0
+        kept, shape = self._kept[index], self._shapes["achieved_goal"]
+        if "achieved_goal" in self._columns:
+            goals = self._next_rows(index, kept)[:, self._columns["achieved_goal"]]
+            goals[commanded] = self._rows[index[commanded], self._columns["desired_goal"]]
+        else:
+            goals = self._next_side("achieved_goal", index, kept)
+            goals[commanded] = self._side["desired_goal"][index[commanded]]
+        return goals.reshape(-1, *shape)
+
     def transitions(self) -> Transitions:
         """:return: All that is stored, one environment after the other and each in order of time; actions within [-1, 1]"""
         size = self.size()

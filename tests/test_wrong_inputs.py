@@ -271,6 +271,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
         r"needs the shapes .*\(4,\)",
     ),
     ("GoalReplayBuffer.float_states", lambda: filled().float_states(0), "`at_most` must be at least 1, not 0"),
+    ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(0), "`at_most` must be at least 1, not 0"),
+    ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(5, 2), "`commanded_fraction` must be at least 0 and at most 1, not 2"),
     ("GoalReplayBuffer.sample", lambda: filled().sample(0), "`batch_size` must be at least 1, not 0"),
     ("GoalReplayBuffer.sample", lambda: buffer(10, SPACE, ACTIONS)().sample(4), "The replay buffer is empty"),
     ("GoalReplayBuffer.sample_goals", sample(batch_size=2.0), r"`batch_size` must be a whole number of at least 1, not 2\.0"),

@@ -26,6 +26,9 @@ class PolicyFuture(FuturePredictor):
     (the expected future state, an event's probability) says which of them the policy can reach, not where it goes. For the
     future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
 
+    The ratio is to the distribution p(g) of training's random goals: the visited next states, and a share
+    ``commanded_goal_fraction`` of commanded goals. Candidates, and the marginal of a density, are draws of that mixture.
+
     Observations are those of the environment; their ``desired_goal`` is not read and may be missing. Images have their
     channels first, as in the model's ``observation_space``.
 
@@ -52,11 +55,8 @@ class PolicyFuture(FuturePredictor):
                 "The model's replay buffer is empty, so there are no visited goals to choose from: pass `candidates`, or load "
                 "the buffer with `model.load_replay_buffer(path)`."
             )
-        achieved = buffer.observations["achieved_goal"][: buffer.size()]
-        goals = achieved.reshape(-1, *achieved.shape[2:])
         # The same draw each time: an answer does not change from one call to the next.
-        chosen = np.random.default_rng(0).permutation(len(goals))[:N_VISITED]
-        return self._goals.encode(goals[chosen])
+        return self._goals.encode(buffer.random_goals(N_VISITED, self._model.commanded_goal_fraction, seed=0))
 
     def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
         assert not isinstance(observations, np.ndarray)

@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+from gymnasium import spaces
 from small_models import small_model
 from stable_baselines3 import PPO
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_clearning import FutureStateEstimator
+from sb3_clearning import CLearning, FutureStateEstimator, GoalReplayBuffer
 from sb3_clearning.envs.gridworld import ContinuousGridworld
 
 
@@ -77,6 +79,100 @@ def test_an_empty_buffer_asks_for_candidates(observations: dict[str, np.ndarray]
     assert model.future.expected_future_state(observations, np.zeros(2), observations["achieved_goal"]).shape == (3, 2)
 
 
+#: The probabilities of four places as the next one, whatever is done, and as the commanded goal.
+PLACES, COMMANDS = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.1, 0.1, 0.7])
+
+
+class Lottery(gym.Env[Any, np.ndarray]):
+    """Four places, one-hot."""
+
+    def __init__(self) -> None:
+        place = spaces.Box(0, 1, (4,), np.float32)
+        self.observation_space = spaces.Dict({key: place for key in ("observation", "achieved_goal", "desired_goal")})
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, **_: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return {key: np.eye(4, dtype=np.float32)[3] for key in ("observation", "achieved_goal", "desired_goal")}, {}
+
+
+def lottery_model(**kwargs: Any) -> CLearning:
+    """:return: A model with 20,000 transitions in episodes of ten, which all begin in the last place"""
+    n, rng, eye = 20_000, np.random.default_rng(0), np.eye(4, dtype=np.float32)
+    following = rng.choice(4, p=PLACES, size=n)
+    states, commanded = np.roll(following, 1), np.repeat(rng.choice(4, p=COMMANDS, size=n // 10), 10)
+    states[::10] = 3
+
+    def observations(places: np.ndarray) -> dict[str, np.ndarray]:
+        return {"observation": eye[places], "achieved_goal": eye[places], "desired_goal": eye[commanded]}
+
+    model = small_model(Lottery(), gamma=0.5, buffer_size=n, batch_size=512, learning_rate=3e-3, tau=0.05, **kwargs)
+    actions = rng.uniform(-1, 1, size=(n, 1)).astype(np.float32)
+    model.replay_buffer.load_arrays(
+        observations(states), actions, np.zeros(n, dtype=bool), np.arange(n) % 10 == 9, observations(following)
+    )
+    return model
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.9, 1.0])
+def test_candidates_are_draws_of_what_training_tells_futures_from(fraction: float) -> None:
+    model = lottery_model(commanded_goal_fraction=fraction)
+    found = model.replay_buffer.transitions()
+    visited, commanded = found.next_observations["achieved_goal"].mean(0), found.observations["desired_goal"].mean(0)
+    expected = (1 - fraction) * visited + fraction * commanded
+    for n in (1000, 10_000):  # the candidates of an answer, and the sample of the marginal
+        counts = model.future._visited_goals()[:n].sum(axis=0)
+        assert counts.sum() == n
+        # Chi-square of three degrees of freedom: above 16.3 in one of a thousand samples.
+        assert (((counts - n * expected) ** 2) / (n * expected)).sum() < 16.3
+
+
+def test_mean_odds_are_one_over_the_candidates() -> None:
+    model = lottery_model(commanded_goal_fraction=0.9, lambda_=0.5).learn_offline(500)
+    places = np.eye(4, dtype=np.float32)
+    states, action = {"observation": places, "achieved_goal": places}, np.zeros(1)
+    odds = np.exp(model.future.log_ratio(states, action, model.future._visited_goals()[:1000]))
+    assert abs(odds.mean() - 1) < 0.12
+    # Over visited goals alone they are not: they are told from commanded ones, among which some places are rare.
+    assert (np.exp(model.future.log_ratio(states, action, places)) @ PLACES).mean() > 1.8
+    # A place's probability is an average over one-hot goals.
+    assert np.abs(model.future.expected_future_state(states, action).mean(axis=0) - PLACES).max() < 0.06
+
+
+@pytest.mark.parametrize("steps", [7, 40])
+@pytest.mark.parametrize("kind", [np.float32, np.uint8])
+def test_the_buffer_s_random_goals_are_next_states_and_commands(kind: type, steps: int) -> None:
+    goal = spaces.Box(0, 200, (2,), kind)
+    space = spaces.Dict({"observation": spaces.Box(0, 200, (1,)), "achieved_goal": goal, "desired_goal": goal})
+    buffer = GoalReplayBuffer(32, space, spaces.Box(-1, 1, (1,)), "cpu", n_envs=2)
+    for step in range(steps):  # episodes of five; 40 steps go over the ring's seam
+
+        def at(time: int) -> dict[str, np.ndarray]:
+            place: np.ndarray = np.array([[time, 0], [time, 1]], dtype=kind)
+            return {"observation": place[:, :1].astype(np.float32), "achieved_goal": place, "desired_goal": 100 + place}
+
+        done = np.full(2, step % 5 == 4)
+        buffer.add(at(2 * step), at(2 * step + 1 if step % 5 == 4 else 2 * step + 2), np.zeros((2, 1)), done, done, [{}, {}])
+    found = buffer.transitions()
+
+    def as_rows(goals: np.ndarray) -> list[tuple[int, ...]]:
+        return sorted(map(tuple, goals.astype(int).tolist()))
+
+    assert as_rows(buffer.random_goals(100)) == as_rows(found.next_observations["achieved_goal"])
+    assert as_rows(buffer.random_goals(100, 1.0)) == as_rows(found.observations["desired_goal"])
+    for n in (4, 8):
+        some = buffer.random_goals(n, 0.25, seed=1)
+        assert some.shape == (n, 2)
+        assert (some[:, 0] >= 100).sum() == n // 4
+    assert np.array_equal(buffer.random_goals(4, 0.5, seed=1), buffer.random_goals(4, 0.5, seed=1))
+
+
+def test_a_question_leaves_training_s_random_numbers_alone(observations: dict[str, np.ndarray]) -> None:
+    model = small_model(ContinuousGridworld(), commanded_goal_fraction=0.5).learn(40)
+    before = np.random.get_state()[1].copy()  # type: ignore[index]
+    model.future.expected_future_state(observations, np.zeros(2))
+    assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index]
+
+
 def test_an_estimator_on_the_models_buffer_and_policy() -> None:
     model = small_model(ContinuousGridworld()).learn(60)
     estimator = FutureStateEstimator(0.8, hidden=(16,), seed=0, policy_samples=2)
@@ -87,8 +183,6 @@ def test_an_estimator_on_the_models_buffer_and_policy() -> None:
 
 
 def test_an_on_policy_model_with_discrete_actions_as_the_policy() -> None:
-    import gymnasium as gym
-
     env = gym.make("CartPole-v1")
     model = PPO("MlpPolicy", env, device="cpu", seed=0)
     rng = np.random.default_rng(0)
