@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 CODE = sb3_clearning tests benchmarks docs examples
-CORE = sb3_clearning/*.py,sb3_clearning/future/*.py,sb3_clearning/envs/goal_from_observation.py,sb3_clearning/envs/noisy_goal.py
+CORE = sb3_clearning/*.py,sb3_clearning/clearning/*.py,sb3_clearning/common/*.py,sb3_clearning/files/*.py,sb3_clearning/goal_td3/*.py,sb3_clearning/prediction/*.py,sb3_clearning/replay/*.py,sb3_clearning/runs/*.py,sb3_clearning/envs/goal_from_observation.py,sb3_clearning/envs/noisy_goal.py
 PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench doc pictures clean
@@ -32,6 +32,7 @@ test-all: check-codestyle lint type
 
 lint: install
 	$(BIN)/ruff check $(CODE)
+	$(BIN)/lint-imports --no-cache
 
 type: install
 	$(BIN)/mypy

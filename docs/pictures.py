@@ -177,8 +177,10 @@ def picture_of_n_steps(path: Path, gamma: float = 0.9, length: int = 24) -> None
         ahead = np.arange(1, length + 1)
         weights = (1 - gamma) * gamma ** (ahead - 1)
         recorded = ahead <= n
-        axes.bar(ahead[recorded], weights[recorded], color="tab:orange", label="recorded: positives")
-        axes.bar(ahead[~recorded], weights[~recorded], color="white", edgecolor="tab:blue", linestyle=":", label="the policy's")
+        axes.bar(ahead[recorded], weights[recorded], color="tab:orange")
+        axes.bar(
+            ahead[~recorded], weights[~recorded], color="white", edgecolor="tab:blue", linestyle=":", label="the policy's"
+        )
         beyond = gamma**length
         axes.bar(length + 2, beyond, color="white", edgecolor="tab:blue", linestyle=":")
         axes.axvline(n + 0.5, color="tab:blue")

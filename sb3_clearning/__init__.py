@@ -1,19 +1,19 @@
 """C-Learning (goal-conditioned reinforcement learning by recursive classification) for Stable-Baselines3."""
 
-from sb3_clearning.baselines import GoalTD3
-from sb3_clearning.buffers import GoalReplayBuffer
-from sb3_clearning.checkpoint import ResumableCheckpoint
-from sb3_clearning.clearning import CLearning
-from sb3_clearning.density import FutureStateEstimator
-from sb3_clearning.evaluation import evaluate_goals
-from sb3_clearning.faults import StepTimeout
-from sb3_clearning.future.dynamics import OneStepModel
-from sb3_clearning.future.hindsight_q import HindsightQEstimator
-from sb3_clearning.future.next_actions import TablePolicy
-from sb3_clearning.future.policy_future import PolicyFuture
-from sb3_clearning.goal_batch import GoalBatch
-from sb3_clearning.noise import PinkActionNoise
-from sb3_clearning.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.clearning.clearning import CLearning
+from sb3_clearning.common.evaluation import evaluate_goals
+from sb3_clearning.common.noise import PinkActionNoise
+from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.goal_td3.goal_td3 import GoalTD3
+from sb3_clearning.prediction.dynamics import OneStepModel
+from sb3_clearning.prediction.estimator import FutureStateEstimator
+from sb3_clearning.prediction.hindsight_q import HindsightQEstimator
+from sb3_clearning.prediction.next_actions import TablePolicy
+from sb3_clearning.prediction.policy_future import PolicyFuture
+from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.runs.checkpoint import ResumableCheckpoint
+from sb3_clearning.runs.env_faults import StepTimeout
 from sb3_clearning.version import __version__
 
 __all__ = [

@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from sb3_clearning import CLearning
-from sb3_clearning.evaluation import EVALUATION_SEED
+from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.rows import replace_row
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.run import read_description

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.density import FutureStateEstimator
 from sb3_clearning.envs.gridworld import cell_of
 from sb3_clearning.experiments.grid import cell_number, make_seed
 from sb3_clearning.experiments.rows import spread
 from sb3_clearning.experiments.sweep import check, parser, sweep
-from sb3_clearning.future.calibration import Reliability, reliability
-from sb3_clearning.future.experience import Experience, experience_from, take
-from sb3_clearning.future.geometric import future_rows
-from sb3_clearning.future.next_actions import TablePolicy
-from sb3_clearning.future.plots import plot_reliability
+from sb3_clearning.prediction.calibration import Reliability, reliability
+from sb3_clearning.prediction.estimator import FutureStateEstimator
+from sb3_clearning.prediction.next_actions import TablePolicy
+from sb3_clearning.prediction.plots import plot_reliability
+from sb3_clearning.replay.experience import Experience, experience_from, take
+from sb3_clearning.replay.geometric import future_rows
 
 FIELDS = ("task", "method", "gamma", "seed", "bin", "predicted", "frequency", "count", "ece")
 GAMMA = {"gridworld": 0.9, "maze": 0.95}

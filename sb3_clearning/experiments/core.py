@@ -19,8 +19,8 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
-from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.evaluation import EVALUATION_SEED, evaluate_goals
+from sb3_clearning.common.distances import EpisodeDistances
+from sb3_clearning.common.evaluation import EVALUATION_SEED, evaluate_goals
 from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.rows import add_columns, append_row, read_rows, spread
 

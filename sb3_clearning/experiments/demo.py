@@ -15,7 +15,7 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
-from sb3_clearning.evaluation import evaluate_goals
+from sb3_clearning.common.evaluation import evaluate_goals
 
 ENV_ID = "FetchReach-v4"
 N_EPISODES = 20

@@ -10,8 +10,8 @@ import numpy as np
 import torch as th
 
 from sb3_clearning.envs.gridworld import MOVES, SIZE, all_cells, cell_of, future_distribution, next_cell
-from sb3_clearning.future.next_actions import ActionPool
-from sb3_clearning.future.training import BatchedClassifiers, TrainingData, TrainingSettings, train_classifiers
+from sb3_clearning.prediction.next_actions import ActionPool
+from sb3_clearning.prediction.training import BatchedClassifiers, TrainingData, TrainingSettings, train_classifiers
 
 N_CELLS = SIZE * SIZE
 #: The paper: 100 trajectories of 100 steps.

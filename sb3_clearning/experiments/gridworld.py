@@ -18,7 +18,7 @@ from sb3_clearning.experiments.grid import GridSeed, errors, fit_seeds, log_sigm
 from sb3_clearning.experiments.rows import spread
 from sb3_clearning.experiments.statistics import paired_interval
 from sb3_clearning.experiments.sweep import check, parser, sweep
-from sb3_clearning.future.training import TrainingSettings
+from sb3_clearning.prediction.training import TrainingSettings
 
 #: The paper's settings: a hidden layer of 32, 1000 batches of 256, Adam with 3e-3, gamma .9.
 PAPER = TrainingSettings(gamma=0.9, steps=1000, hidden=(32,), learning_rate=3e-3, batch_size=256)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.density import FutureStateEstimator
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read
 from sb3_clearning.experiments.rows import spread
 from sb3_clearning.experiments.sweep import check, parser, sweep
-from sb3_clearning.future.dynamics import OneStepModel
-from sb3_clearning.future.experience import Experience, experience_from, take
+from sb3_clearning.prediction.dynamics import OneStepModel
+from sb3_clearning.prediction.estimator import FutureStateEstimator
+from sb3_clearning.replay.experience import Experience, experience_from, take
 
 GAMMAS = (0.5, 0.8, 0.9, 0.95, 0.99)
 METHODS = ("mc", "td", "model")

@@ -20,7 +20,7 @@ from sb3_clearning.experiments.gridworld import PAPER, log_densities
 from sb3_clearning.experiments.rows import spread
 from sb3_clearning.experiments.statistics import half_width
 from sb3_clearning.experiments.sweep import check, parser, sweep
-from sb3_clearning.future.training import TrainingSettings
+from sb3_clearning.prediction.training import TrainingSettings
 
 GAMMAS = (0.5, 0.7, 0.9, 0.95)
 #: The neighbours of (1 + gamma) / 2 are .05 apart, or .025 beyond .9.

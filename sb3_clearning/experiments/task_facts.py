@@ -15,9 +15,9 @@ import numpy as np
 from stable_baselines3.common.utils import set_random_seed
 
 import sb3_clearning.envs  # noqa: F401
+from sb3_clearning.common.noise import PinkUniformActions
 from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.rows import write_rows
-from sb3_clearning.noise import PinkUniformActions
 
 FIELDS = ("name", "task", "what", "value", "episodes", "seed", "versions", "commit")
 #: Apart from training's and the evaluation's.

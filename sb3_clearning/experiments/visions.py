@@ -16,11 +16,11 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 
-from sb3_clearning.density import FutureStateEstimator
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read, make_env
 from sb3_clearning.experiments.sweep import check, parser
-from sb3_clearning.future.experience import Experience, experience_from
-from sb3_clearning.future.plots import background_of, expected_picture
+from sb3_clearning.prediction.estimator import FutureStateEstimator
+from sb3_clearning.prediction.plots import background_of, expected_picture
+from sb3_clearning.replay.experience import Experience, experience_from
 
 GAMMAS = (0.5, 0.9, 0.99)
 #: The paper's horizons, after which the agent has left the picture.

@@ -7,7 +7,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_clearning.checkpoint import ResumableCheckpoint
+from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 from sb3_clearning.zoo.input_error import InputError
 
 #: The trial that this thread of a study is at.

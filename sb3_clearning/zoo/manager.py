@@ -10,6 +10,7 @@ import yaml
 from stable_baselines3.common.callbacks import EvalCallback
 
 from sb3_clearning.checks import check_number
+from sb3_clearning.zoo.algorithms import algorithms
 from sb3_clearning.zoo.checkpoints import (
     callbacks_of_the_trial,
     checkpoint_to_go_on_from,
@@ -18,7 +19,6 @@ from sb3_clearning.zoo.checkpoints import (
 )
 from sb3_clearning.zoo.goal_logs import GoalColumns, GoalEnvMaker, GoalEvalCallback
 from sb3_clearning.zoo.input_error import InputError
-from sb3_clearning.zoo.registration import algorithms
 from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, arguments_of, check_parts, default_parts
 from sb3_clearning.zoo.storage import load_study, open_storage
 from sb3_clearning.zoo.try_out import WRONG_VALUE, check_hyperparams, check_learning_rate, reason, try_out

@@ -17,9 +17,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_clearning.checks import is_number
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
+from sb3_clearning.zoo.algorithms import algorithms
 from sb3_clearning.zoo.goal_logs import GoalColumns
 from sb3_clearning.zoo.input_error import InputError
-from sb3_clearning.zoo.registration import algorithms
 
 #: The columns of monitor.csv beyond SB3's own; `is_success` only where the env says so.
 SUCCESS, DISTANCE = "is_success", "distance"

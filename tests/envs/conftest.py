@@ -1,13 +1,9 @@
-import os
 from collections.abc import Iterator
 
 import gymnasium as gym
 import pytest
 
 import sb3_clearning.envs  # registers the ids
-
-# Read when MuJoCo is first imported, so set before any test imports a simulator.
-os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 @pytest.fixture(params=sb3_clearning.envs.TASK_IDS)

@@ -8,12 +8,12 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
-from distributions import many_resets
 from gymnasium_robotics.envs.adroit_hand.adroit_door import AdroitHandDoorEnv
 from gymnasium_robotics.envs.adroit_hand.adroit_pen import AdroitHandPenEnv
 from scipy import stats
 
 from sb3_clearning.envs import adroit
+from tests.support.distributions import many_resets
 
 
 def make(task_id: str) -> Any:

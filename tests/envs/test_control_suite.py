@@ -5,8 +5,9 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
-from distributions import assert_independent, assert_uniform, many_resets
 from dm_control import manipulation, suite
+
+from tests.support.distributions import assert_independent, assert_uniform, many_resets
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 

@@ -3,11 +3,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from distributions import assert_independent, assert_uniform, many_resets
 from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from sb3_clearning.envs.gridworld import SIZE, cell_of, future_distribution, transitions
+from tests.support.distributions import assert_independent, assert_uniform, many_resets
 
 
 def make(**kwargs: Any) -> Any:

@@ -1,7 +1,8 @@
 import gymnasium as gym
 import numpy as np
-from distributions import assert_independent, many_resets
 from gymnasium_robotics.envs.maze.point_maze import PointMazeEnv
+
+from tests.support.distributions import assert_independent, many_resets
 
 # The middles of the U's seven cells.
 CELLS = np.array([[-1, 1], [0, 1], [1, 1], [1, 0], [1, -1], [0, -1], [-1, -1]])

@@ -6,10 +6,10 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
-from distributions import assert_independent, assert_uniform, many_resets
 from metaworld import policies
 
 from sb3_clearning.envs import sawyer
+from tests.support.distributions import assert_independent, assert_uniform, many_resets
 
 TASKS: dict[str, type[sawyer.SawyerTask]] = {
     "SawyerReach-v0": sawyer.SawyerReach,

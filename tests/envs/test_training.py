@@ -42,7 +42,7 @@ def test_td3_with_hindsight_trains(task_id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("task_id", TASK_IDS)
 def test_clearning_trains(task_id: str) -> None:
-    clearning = pytest.importorskip("sb3_clearning.clearning")
+    clearning = pytest.importorskip("sb3_clearning.clearning.clearning")
     env = gym.make(task_id)
     assert_trained(clearning.CLearning("MultiInputPolicy", env, **SMALL).learn(500))
     env.close()
@@ -51,7 +51,7 @@ def test_clearning_trains(task_id: str) -> None:
 @pytest.mark.slow
 def test_clearning_learns_the_gridworld() -> None:
     """Random actions spend 4% of the time in the goal's cell, this training 50%."""
-    clearning = pytest.importorskip("sb3_clearning.clearning")
+    clearning = pytest.importorskip("sb3_clearning.clearning.clearning")
     env = gym.make("ContinuousGridworld-v0")
     settings = {**SMALL, "learning_starts": 500, "batch_size": 128, "policy_kwargs": {"net_arch": [64, 64]}}
     model = clearning.CLearning("MultiInputPolicy", env, gamma=0.9, **settings).learn(2500)

@@ -10,9 +10,9 @@ from stable_baselines3 import TD3
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from prediction.tabular import falling, random_tabular, table_of
 from sb3_clearning import FutureStateEstimator, HindsightQEstimator, OneStepModel, TablePolicy
-from sb3_clearning.future.queries import FuturePredictor
+from sb3_clearning.prediction.queries import FuturePredictor
+from tests.support.tabular import falling, random_tabular, table_of
 
 GAMMA = 0.8
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
-from small_models import small_model
 from stable_baselines3 import PPO
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_clearning import CLearning, FutureStateEstimator, GoalReplayBuffer
 from sb3_clearning.envs.gridworld import ContinuousGridworld
+from tests.support.small_models import small_model
 
 
 @pytest.fixture(scope="module")

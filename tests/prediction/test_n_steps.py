@@ -7,9 +7,9 @@ import pytest
 import torch as th
 from torch.nn.functional import softplus
 
-from prediction.tabular import Tabular, falling, random_tabular, table_of
 from sb3_clearning import FutureStateEstimator, HindsightQEstimator
-from sb3_clearning.future import training
+from sb3_clearning.prediction import training
+from tests.support.tabular import Tabular, falling, random_tabular, table_of
 
 GAMMA = 0.8
 FOREVER = float("inf")

@@ -9,12 +9,13 @@ from gymnasium import spaces
 from matplotlib.figure import Figure
 
 from sb3_clearning import FutureStateEstimator
-from sb3_clearning.future.calibration import reliability
-from sb3_clearning.future.encoding import Encoder, Values
-from sb3_clearning.future.geometric import future_rows
-from sb3_clearning.future.marginals import KernelMarginal, TableMarginal, UniformMarginal
-from sb3_clearning.future.plots import background_of, density_map, expected_picture, plot_reliability, save_density_map
-from sb3_clearning.future.queries import FuturePredictor
+from sb3_clearning.prediction.calibration import reliability
+from sb3_clearning.prediction.encoding import Encoder
+from sb3_clearning.prediction.marginals import KernelMarginal, TableMarginal, UniformMarginal
+from sb3_clearning.prediction.plots import background_of, density_map, expected_picture, plot_reliability, save_density_map
+from sb3_clearning.prediction.queries import FuturePredictor
+from sb3_clearning.replay.experience import Values
+from sb3_clearning.replay.geometric import future_rows
 
 
 class ShiftedNormal(FuturePredictor):

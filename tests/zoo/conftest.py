@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sb3_clearning.zoo
-from zoo.commands import TINY, Run, command, environment
+from tests.support.commands import TINY, Run, command, environment
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from zoo.commands import Run
+from tests.support.commands import Run
 
 TASK = ["--algo", "clearning", "--env", "SawyerReach-v0", "-f", "logs"]
 

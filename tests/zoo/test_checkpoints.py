@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sb3_clearning import CLearning
-from sb3_clearning.checkpoint import ResumableCheckpoint
+from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 from sb3_clearning.zoo.checkpoints import callbacks_of_the_trial, checkpoint_to_go_on_from, trial_folders
 from sb3_clearning.zoo.input_error import InputError
-from zoo.commands import Run, command, environment
+from tests.support.commands import Run, command, environment
 
 CONFIGURATION = """
 Pendulum-v1:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from goal_envs import PointEnv
-from small_models import small_model
 
 import sb3_clearning
 from sb3_clearning import ResumableCheckpoint
 from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.try_out import same_random_states
-from zoo.commands import Run
+from tests.support.commands import Run
+from tests.support.goal_envs import PointEnv
+from tests.support.small_models import small_model
 
 PROJECT = Path(sb3_clearning.__file__).resolve().parents[1]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sb3_clearning.zoo import startup
-from zoo.commands import TINY, Run, command, environment
+from tests.support.commands import TINY, Run, command, environment
 
 PROJECT = Path(startup.__file__).resolve().parents[2]
 FILES = {"_sb3_clearning_zoo.py", "sb3_clearning_zoo.pth", "sb3_clearning_zoo.start"}

@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 
 from sb3_clearning import CLearning
 from sb3_clearning.zoo.search import convert_params
-from zoo.commands import Run, command, environment
+from tests.support.commands import Run, command, environment
 
 #: Whole trials in a second or so.
 CONFIGURATION = """

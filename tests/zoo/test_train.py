@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from goal_envs import PassesItsGoal, PointEnv
-from small_models import small_model
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_clearning import CLearning, GoalTD3
 from sb3_clearning.zoo.goal_logs import GoalEvalCallback, GoalInfo
-from zoo.commands import TINY, Run
+from tests.support.commands import TINY, Run
+from tests.support.goal_envs import PassesItsGoal, PointEnv
+from tests.support.small_models import small_model
 
 RUN = Path("logs/clearning/SawyerReach-v0_1")
 

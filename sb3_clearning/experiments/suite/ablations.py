@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import torch as th
 
-from sb3_clearning.clearning import CLearning
-from sb3_clearning.goal_algorithm import split_observations
-from sb3_clearning.goal_batch import GoalBatch
+from sb3_clearning.clearning.clearning import CLearning
+from sb3_clearning.clearning.fast_update import PlainClassifierUpdate
+from sb3_clearning.common.goal_algorithm import split_observations
 from sb3_clearning.losses import importance_weight
-from sb3_clearning.plain_classifier_update import PlainClassifierUpdate
+from sb3_clearning.replay.batch import GoalBatch
 
 
 class AppendixShares(CLearning):

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from sb3_clearning.checkpoint import ResumableCheckpoint
-from sb3_clearning.clearning import CLearning
+from sb3_clearning.clearning.clearning import CLearning
 from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 
 ROWS = "rows.csv"
 CHECKPOINTS = "checkpoints"
@@ -34,6 +34,6 @@ def final_model(run: Run, folder: Path) -> CLearning:
     :param folder: Its folder
     :return: Its model
     """
-    from sb3_clearning.experiments.suite.run import make_env
+    from sb3_clearning.experiments.suite.config import make_env
 
     return CLearning.resume(folder / CHECKPOINTS, make_env(run), device="cpu")

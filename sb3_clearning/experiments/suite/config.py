@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import yaml
 
-from sb3_clearning.evaluation import EVALUATION_SEED
+from sb3_clearning.common.evaluation import EVALUATION_SEED
 
 #: The file that comes with the package.
 SHIPPED = Path(__file__).with_name("suite.yml")
@@ -380,3 +381,13 @@ def _seeds(seeds: Any, matrix: str) -> list[int]:
             f"Seeds must be a number of seeds or a list of seeds below {SEEDS_PER_RUN}, not {seeds!r} ({matrix})."
         )
     return found
+
+
+def make_env(run: Run) -> gym.Env:
+    """
+    :param run: A run
+    :return: Its environment
+    """
+    import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
+
+    return gym.make(run.env, **run.env_kwargs)

@@ -9,9 +9,9 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv
 
-from sb3_clearning.input_scaling import fit_extractors, is_due
-from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
-from sb3_clearning.standardizing_extractor import StandardizingExtractor
+from sb3_clearning.common.input_scaling import fit_extractors, is_due
+from sb3_clearning.common.noise import PinkActionNoise, PinkUniformActions
+from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
 
 
 def _with_extractor(standardize: bool = True, **policy_kwargs: Any) -> dict[str, Any]:

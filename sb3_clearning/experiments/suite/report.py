@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sb3_clearning.baselines import RELABELLING
-from sb3_clearning.buffers import goal_slices
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_estimates, plot_ratio
 from sb3_clearning.experiments.suite.intervals import (
@@ -14,6 +12,8 @@ from sb3_clearning.experiments.suite.intervals import (
     probability_of_improvement,
 )
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Measure, Scores
+from sb3_clearning.goal_td3.goal_td3 import RELABELLING
+from sb3_clearning.replay.goal_buffer import goal_slices
 
 #: The method that the others are held against.
 OURS = "clearning"

@@ -12,19 +12,18 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from sb3_clearning.distances import EpisodeDistances
-from sb3_clearning.evaluation import evaluate_goals
+from sb3_clearning.common.distances import EpisodeDistances
+from sb3_clearning.common.evaluation import evaluate_goals
+from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.rows import write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
-from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, ConfigError, Run, find_algorithm
-from sb3_clearning.goal_algorithm import GoalAlgorithm
-from sb3_clearning.random_states import set_random_states, take_random_states
+from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, ConfigError, Run, find_algorithm, make_env
+from sb3_clearning.runs.random_states import set_random_states, take_random_states
 
 #: The columns of the table.
 FIELDS = [
@@ -81,16 +80,6 @@ def taken(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                     raise RunIsTaken(f"Another process works on {folder}.") from error
                 time.sleep(0.2)
         yield
-
-
-def make_env(run: Run) -> gym.Env:
-    """
-    :param run: A run
-    :return: Its environment
-    """
-    import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
-
-    return gym.make(run.env, **run.env_kwargs)
 
 
 def write_description(run: Run, folder: Path) -> None:

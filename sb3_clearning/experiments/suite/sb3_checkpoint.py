@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from sb3_clearning.array_file import read_arrays, write_arrays
+from sb3_clearning.files.array_file import read_arrays, write_arrays
 
 Model = TypeVar("Model", bound=OffPolicyAlgorithm)
 

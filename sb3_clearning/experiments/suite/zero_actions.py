@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_clearning.baselines import GoalTD3
+from sb3_clearning.goal_td3.goal_td3 import GoalTD3
 
 
 class ZeroActions(GoalTD3):

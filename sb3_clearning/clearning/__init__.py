@@ -1,0 +1,1 @@
+"""C-learning: the algorithm and its fast update."""

@@ -1,0 +1,1 @@
+"""What the algorithms share: exploration, policies, offline learning, logs, evaluation."""

@@ -1,0 +1,169 @@
+"""Acting in the environment and storing its steps."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3 import TD3
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
+from stable_baselines3.common.type_aliases import RolloutReturn
+
+from sb3_clearning.common.distances import DistanceTracker, goal_distance
+from sb3_clearning.common.noise import PinkUniformActions, named_noise, noise_argument
+from sb3_clearning.common.policies import CLearningPolicy
+from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+
+
+class GoalCollecting(TD3):
+    """The part of :class:`GoalAlgorithm` that explores."""
+
+    policy: CLearningPolicy
+    replay_buffer: GoalReplayBuffer
+    noise_std: float
+    warmup_noise: str
+    _warmup: PinkUniformActions
+    _distances: DistanceTracker
+
+    def _resolve_action_noise(self) -> None:
+        """Make the named noise, after loading anew: ``noise_std`` may have been replaced."""
+        name = noise_argument(self.action_noise)
+        if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
+            # Saved with another number of environments. `_setup_learn` vectorizes it anew.
+            self.action_noise = name.base_noise
+        elif name == "auto":
+            name = None if self.policy.stochastic_actor else "pink"
+        if name is None:
+            self.action_noise = None
+        elif isinstance(name, str) and name in ("gaussian", "pink"):
+            assert self.action_space.shape is not None
+            self.action_noise = named_noise(name, self.noise_std * np.ones(self.action_space.shape))
+        elif not isinstance(name, ActionNoise):
+            raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
+
+    def collect_rollouts(self, *arguments: Any, **keywords: Any) -> RolloutReturn:
+        """
+        Collect experience, as SB3 does.
+
+        :param arguments: SB3's
+        :param keywords: SB3's
+        :return: How many steps and episodes, and whether training goes on
+        """
+        whole = False
+        try:
+            result = super().collect_rollouts(*arguments, **keywords)
+            whole = result.continue_training
+            return result
+        finally:
+            if not whole:
+                # A callback or an error ended it after a step that was not stored, and the environment may be in another
+                # episode: whoever goes on begins a new one, and no future goal is of two episodes.
+                self._last_obs = None
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if self.num_timesteps >= learning_starts:
+            scaled = self._act(self._last_obs)  # type: ignore[arg-type]
+            if action_noise is not None:
+                scaled = np.clip(scaled + action_noise(), -1, 1)
+            if not np.isfinite(scaled).all():
+                raise ValueError(
+                    "The actor returned an action that is not finite, training has diverged. The last checkpoint is whole: "
+                    "go on from it with a lower `learning_rate` or `w_clip`."
+                )
+        # Random actions fill the whole range already: no noise on top.
+        elif self.warmup_noise == "pink":
+            scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
+        else:
+            scaled = self.policy.scale_action(np.array([self.action_space.sample() for _ in range(n_envs)]))
+        return self.policy.unscale_action(scaled), scaled
+
+    def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
+        """:return: The policy's actions for exploration, within [-1, 1] and without noise"""
+        return self.policy.scale_action(self.policy.predict(obs, deterministic=False)[0])
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """
+        The policy's action for an observation, which names the goal.
+
+        :param observation: The observation, of one environment or of several
+        :param state: Not read: the policy has no memory
+        :param episode_start: Not read
+        :param deterministic: Whether to leave out the randomness of a stochastic actor
+        :return: The action, and None
+        """
+        assert isinstance(self.observation_space, spaces.Dict)
+        if not isinstance(observation, tuple):  # for Gymnasium's pair of `reset` SB3 has an error of its own
+            missing = set(self.observation_space.spaces) - (set(observation) if isinstance(observation, dict) else set())
+            if missing:
+                raise ValueError(
+                    f"An observation is a dict with the keys {list(self.observation_space.spaces)}; {sorted(missing)} are "
+                    "missing. `desired_goal` is the goal to reach."
+                )
+            for key in self.observation_space.spaces:
+                if not np.isfinite(observation[key]).all():
+                    raise ValueError(f"The observation has NaN or inf in its key `{key}`.")
+        return super().predict(observation, state, episode_start, deterministic)
+
+    @staticmethod
+    def _check_finite(obs: dict[str, np.ndarray]) -> None:
+        for key, value in obs.items():
+            if not np.isfinite(value).all():
+                raise ValueError(
+                    f"The environment returned NaN or inf in the observation's key `{key}`. Training stops before it reaches "
+                    "the replay buffer or the networks, and the last checkpoint is untouched. Mend the environment or end its "
+                    "episodes earlier."
+                )
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: np.ndarray,
+        new_obs: np.ndarray | dict[str, np.ndarray],
+        reward: np.ndarray,
+        dones: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """
+        Store a step of every environment: scaled actions and observations that are not normalized.
+
+        :param replay_buffer: The replay buffer
+        :param buffer_action: The actions within [-1, 1]
+        :param new_obs: The next observations, or the first of the next episode where ``dones``
+        :param reward: Not read
+        :param dones: Whether the episode ended
+        :param infos: For the final observations and the kind of ending
+        """
+        normalize = self._vec_normalize_env
+        obs = self._last_obs if normalize is None else self._last_original_obs
+        next_obs = new_obs if normalize is None else normalize.get_original_obs()
+        assert isinstance(obs, dict)
+        assert isinstance(next_obs, dict)
+        self._check_finite(next_obs)
+        first_obs = next_obs
+        if dones.any():
+            next_obs = {key: value.copy() for key, value in next_obs.items()}
+            for env in np.flatnonzero(dones):
+                final = infos[env].get("terminal_observation")
+                if final is not None:
+                    self._check_finite(final)
+                    final = final if normalize is None else normalize.unnormalize_obs(final)
+                    for key in next_obs:
+                        next_obs[key][env] = final[key]
+            self._warmup.reset(np.flatnonzero(dones).tolist())
+
+        after = goal_distance(next_obs["achieved_goal"], obs["desired_goal"])
+        before = goal_distance(obs["achieved_goal"], obs["desired_goal"]) if self._distances.starting() else after
+        self._distances.step(before, after, dones)
+        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
+
+        self._last_obs = new_obs
+        if normalize is not None:
+            self._last_original_obs = first_obs

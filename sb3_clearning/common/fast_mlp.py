@@ -1,0 +1,224 @@
+"""
+Plain ReLU networks with their gradients written out, for the update's fast path.
+
+Autograd's graph, its allocations and the optimizer's Python cost half as much again as the matrix products of networks of
+the usual size. Here each product writes into memory that is reused, views are made once, and nothing is computed for
+parameters that get no gradient.
+"""
+
+from collections.abc import Sequence
+
+import torch as th
+from torch import nn
+
+from sb3_clearning.layers import BatchedLinear
+
+#: ReLU's backward pass in place. Comparing and multiplying by a mask would cost ten times as much.
+_relu_backward = th.ops.aten.threshold_backward.grad_input
+
+
+class _Layer:
+    """
+    The views of one layer that its products need.
+
+    :param module: A BatchedLinear layer, or an ``nn.Linear`` as a batch of one
+    """
+
+    def __init__(self, module: BatchedLinear | nn.Linear):
+        self.module = module
+        self.pointers = (module.weight.data_ptr(), module.bias.data_ptr())
+        self.weight = self._batched(module.weight.data)
+        self.weight_t = self.weight.transpose(1, 2)
+        self.bias = module.bias.data.reshape(len(self.weight), 1, -1)
+        self.n, self.inputs, self.outputs = self.weight.shape
+        #: A product with a single column is cheap only as matrix-vector.
+        self.is_column = self.outputs == 1
+        self.columns = self.weight[:, :, 0].unbind() if self.is_column else ()
+        self.biases = self.bias[:, :, 0].unbind() if self.is_column else ()
+        self._bind_gradients()
+
+    def _batched(self, weight: th.Tensor) -> th.Tensor:
+        return weight if isinstance(self.module, BatchedLinear) else weight.t().unsqueeze(0)
+
+    def _bind_gradients(self) -> None:
+        module = self.module
+        if module.weight.grad is None or module.bias.grad is None:
+            module.weight.grad, module.bias.grad = th.zeros_like(module.weight), th.zeros_like(module.bias)
+        self._gradient, self.bias_gradient = module.weight.grad, module.bias.grad.reshape(self.bias.shape)
+        self.weight_gradient = self._batched(self._gradient)
+        self.column_gradients = self.weight_gradient[:, :, 0].unbind() if self.is_column else ()
+
+    def is_current(self) -> bool:
+        """:return: Whether the parameters are still in the memory that the views show, and none was frozen since"""
+        weight, bias = self.module.weight, self.module.bias
+        return (weight.data_ptr(), bias.data_ptr()) == self.pointers and weight.requires_grad and bias.requires_grad
+
+    def write_gradients(self, inputs: th.Tensor, gradient: th.Tensor) -> None:
+        """
+        :param inputs: The layer's inputs, ``(n, batch, in)``
+        :param gradient: The loss's gradient with respect to its outputs, ``(n, batch, out)``
+        """
+        if self.module.weight.grad is not self._gradient:  # someone has called `zero_grad`
+            self._bind_gradients()
+        if self.is_column:
+            for rows, column, result in zip(inputs, gradient[:, :, 0], self.column_gradients, strict=True):
+                th.mv(rows.t(), column, out=result)
+        else:
+            th.bmm(inputs.transpose(1, 2), gradient, out=self.weight_gradient)
+        th.sum(gradient, dim=1, keepdim=True, out=self.bias_gradient)
+
+
+class PlainMLP:
+    """
+    ``n`` networks of the same shape, ReLU between their layers, as batched products. It holds no parameters: it works on
+    those of a module and writes their gradients to ``.grad``.
+
+    :param modules: BatchedLinear layers, or ``nn.Linear`` layers for ``n = 1``
+    """
+
+    def __init__(self, modules: Sequence[BatchedLinear] | Sequence[nn.Linear]):
+        self.layers = [_Layer(module) for module in modules]
+        self.n = self.layers[0].n
+        self._outputs: dict[int, list[th.Tensor]] = {}
+        self._gradients: dict[int, list[th.Tensor]] = {}
+
+    @staticmethod
+    def layers_of(network: nn.Sequential, linear: type[nn.Module]) -> list | None:
+        """
+        :param network: A network
+        :param linear: The class of its linear layers
+        :return: Its linear layers if it is linear layers with ReLU between them and at least one hidden layer, else None
+        """
+        modules = list(network)
+        alternate = all(type(module) is (linear, nn.ReLU)[i % 2] for i, module in enumerate(modules))
+        if len(modules) < 3 or len(modules) % 2 == 0 or not alternate:
+            return None
+        return modules[::2]
+
+    def is_current(self) -> bool:
+        """:return: Whether the parameters are still where they were when this was made (``Module.to`` moves them)"""
+        return all(layer.is_current() for layer in self.layers)
+
+    def _buffers(self, store: dict[int, list[th.Tensor]], batch: int, like: th.Tensor) -> list[th.Tensor]:
+        if batch not in store:
+            store[batch] = [like.new_empty(self.n, batch, layer.outputs) for layer in self.layers]
+        return store[batch]
+
+    def forward(self, inputs: th.Tensor, n: int | None = None) -> list[th.Tensor]:
+        """
+        :param inputs: ``(batch, in)``, the same for all networks
+        :param n: Only the first so many networks
+        :return: The inputs ``(n, batch, in)``, the hidden layers after their ReLU, and the output ``(n, batch, out)``, in
+            memory that the next call with the same batch size overwrites
+        """
+        n = self.n if n is None else n
+        activations = [inputs.expand(n, *inputs.shape)]
+        outputs = self._buffers(self._outputs, len(inputs), inputs)
+        for layer, buffer in zip(self.layers, outputs, strict=True):
+            output = buffer[:n]
+            if layer.is_column:
+                for rows, column, bias, out in zip(
+                    activations[-1], layer.columns, layer.biases, output[:, :, 0], strict=False
+                ):
+                    th.addmv(bias, rows, column, out=out)
+            else:
+                th.baddbmm(layer.bias[:n], activations[-1], layer.weight[:n], out=output)
+            if layer is not self.layers[-1]:
+                output.relu_()
+            activations.append(output)
+        return activations
+
+    def backward(self, activations: list[th.Tensor], output_gradient: th.Tensor) -> None:
+        """
+        Write the parameters' gradients.
+
+        :param activations: What :meth:`forward` returned
+        :param output_gradient: The loss's gradient with respect to the output, ``(n, batch, out)``
+        """
+        gradients = self._buffers(self._gradients, output_gradient.shape[1], output_gradient)
+        gradient = output_gradient
+        for i in range(len(self.layers) - 1, -1, -1):
+            layer = self.layers[i]
+            layer.write_gradients(activations[i], gradient)
+            if i > 0:
+                below = gradients[i - 1]
+                if layer.is_column:
+                    th.mul(gradient, layer.weight_t, out=below)
+                else:
+                    th.bmm(gradient, layer.weight_t, out=below)
+                gradient = _relu_backward(below, activations[i], 0, grad_input=below)
+
+    def input_gradient(self, network: int, hidden: list[th.Tensor], output_gradient: th.Tensor, columns: slice) -> th.Tensor:
+        """
+        The gradient of one network's output with respect to some of its inputs. The parameters' gradients are left alone.
+
+        :param network: Which network
+        :param hidden: This network's hidden layers after their ReLU, each ``(batch, …)``
+        :param output_gradient: The loss's gradient with respect to the output, ``(batch, out)``
+        :param columns: Which inputs
+        :return: ``(batch, columns)``
+        """
+        gradient = output_gradient
+        for layer, below in zip(reversed(self.layers[1:]), reversed(hidden), strict=True):
+            weight_t = layer.weight_t[network]
+            gradient = gradient * weight_t if layer.is_column else th.mm(gradient, weight_t)
+            gradient = _relu_backward(gradient, below, 0, grad_input=gradient)
+        return th.mm(gradient, self.layers[0].weight_t[network][:, columns])
+
+
+class PlainAdam:
+    """
+    The same step as a fused ``optimizer.step()``, on the same state, without its Python.
+
+    :param optimizer: A fused Adam with one group of parameters, all with gradients
+    """
+
+    def __init__(self, optimizer: th.optim.Adam):
+        self.optimizer = optimizer
+        self.parameters: list[th.Tensor] = optimizer.param_groups[0]["params"]
+        self._first: th.Tensor | None = None
+        self._averages: list[th.Tensor] = []
+        self._squares: list[th.Tensor] = []
+        self._steps: list[th.Tensor] = []
+
+    @staticmethod
+    def applies(optimizer: th.optim.Optimizer) -> bool:
+        """
+        :param optimizer: An optimizer
+        :return: Whether :meth:`step` can stand for its step
+        """
+        if type(optimizer) is not th.optim.Adam or len(optimizer.param_groups) != 1:
+            return False
+        group = optimizer.param_groups[0]
+        options = ("amsgrad", "maximize", "differentiable", "capturable", "decoupled_weight_decay")
+        return bool(group["fused"]) and not any(group.get(name) for name in options) and not isinstance(group["lr"], th.Tensor)
+
+    def step(self) -> None:
+        """Descend the gradients in the parameters' ``.grad``."""
+        state = self.optimizer.state
+        if len(state) < len(self.parameters):  # the first step: let the optimizer make its state
+            self.optimizer.step()
+            return
+        if state[self.parameters[0]]["exp_avg"] is not self._first:  # new, or loaded
+            states = [state[parameter] for parameter in self.parameters]
+            self._averages, self._squares, self._steps = (
+                [entry[name] for entry in states] for name in ("exp_avg", "exp_avg_sq", "step")
+            )
+            self._first = self._averages[0]
+        group = self.optimizer.param_groups[0]
+        th._foreach_add_(self._steps, 1)
+        th._fused_adam_(
+            self.parameters,
+            [parameter.grad for parameter in self.parameters],  # type: ignore[misc]
+            self._averages,
+            self._squares,
+            [],
+            self._steps,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )

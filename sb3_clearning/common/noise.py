@@ -1,0 +1,151 @@
+"""Temporally correlated (pink, 1/f) noise: as action noise, and as the actions of the random warm-up."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch as th
+from numpy.typing import DTypeLike
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
+
+from sb3_clearning.files.json_values import register_object
+
+
+def pink_noise(length: int, shape: tuple[int, ...] = (), beta: float = 1.0) -> np.ndarray:
+    """
+    Gaussian noise with the power spectrum 1/f^beta along its first axis, independent along the others.
+
+    White noise is filtered in the frequency domain. The filter is scaled by its own analytic variance and not by that of the
+    sequence it made, so every value is exactly N(0, 1) over the draws; a sequence's own mean and variance fluctuate. The mean
+    (frequency 0, where 1/f^beta is infinite) gets the power of the lowest frequency, 1/length.
+
+    :param length: Number of steps
+    :param shape: Shape of one step
+    :param beta: Exponent of the spectrum: 0 is white noise, 1 pink, 2 red
+    :return: Array ``(length, *shape)`` in float64, drawn from NumPy's global generator
+    """
+    white = np.random.standard_normal((length, *shape))
+    frequencies = np.abs(np.fft.fftfreq(length))
+    frequencies[0] = 1.0 / length
+    amplitudes = frequencies ** (-beta / 2)
+    amplitudes /= np.sqrt(np.mean(amplitudes**2))
+    # Real input: the second half of the spectrum mirrors the first
+    half = amplitudes[: length // 2 + 1].reshape(-1, *[1] * len(shape))
+    return np.fft.irfft(np.fft.rfft(white, axis=0) * half, n=length, axis=0)
+
+
+class PinkActionNoise(ActionNoise):
+    """
+    Temporally correlated Gaussian action noise with the power spectrum 1/f^beta.
+
+    It explores further than white noise of the same size, because it pushes the same way for a while. Each episode gets a new
+    sequence; an episode longer than ``length`` goes on with another one.
+
+    Like SB3's noises it draws from NumPy's global generator, so ``set_random_seed`` (and a model's ``seed``) governs it::
+
+        noise = PinkActionNoise(sigma=0.2 * np.ones(env.action_space.shape[0]))
+        model = CLearning("MultiInputPolicy", env, action_noise=noise)
+
+    :param sigma: Standard deviation of each action dimension, ``(action_dim,)``
+    :param length: Steps in a sequence: about an episode, or more. Longer ones have slower drifts
+    :param beta: Exponent of the spectrum: 0 is white noise, 1 pink, 2 red
+    :param dtype: Type of the output noise
+    """
+
+    def __init__(self, sigma: np.ndarray, length: int = 1000, beta: float = 1.0, dtype: DTypeLike = np.float32) -> None:
+        super().__init__()
+        try:
+            self._sigma = np.array(sigma, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"sigma must be an array of numbers, got {sigma!r}") from error
+        if self._sigma.ndim == 0 or self._sigma.size == 0:
+            raise ValueError(f"sigma needs one value per action dimension, e.g. 0.1 * np.ones(action_dim), got {sigma!r}")
+        if not (np.isfinite(self._sigma).all() and (self._sigma >= 0).all()):
+            raise ValueError(f"sigma must be finite and not negative, got {sigma!r}")
+        if not isinstance(length, (int, np.integer)) or length < 1:
+            raise ValueError(f"length must be at least 1 step, got {length!r}")
+        if not (isinstance(beta, (int, float)) and math.isfinite(beta) and beta >= 0):
+            raise ValueError(f"beta must be finite and not negative, got {beta!r}")
+        self._length = int(length)
+        self._beta = float(beta)
+        self._dtype = dtype
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the current sequence. The next call draws a new one."""
+        # Not drawn here: VectorizedActionNoise copies its base noise, and a drawn sequence would be shared by all copies
+        self._sequence: np.ndarray | None = None
+        self._step = 0
+
+    def __call__(self) -> np.ndarray:
+        """
+        The next step of the sequence.
+
+        :return: Array of the shape of ``sigma``
+        """
+        if self._sequence is None or self._step == self._length:
+            self._sequence = (self._sigma * pink_noise(self._length, self._sigma.shape, self._beta)).astype(self._dtype)
+            self._step = 0
+        noise = self._sequence[self._step]
+        self._step += 1
+        return noise
+
+    def __repr__(self) -> str:
+        return f"PinkActionNoise(sigma={self._sigma}, length={self._length}, beta={self._beta})"
+
+
+def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
+    """
+    :param name: "gaussian" or "pink"
+    :param sigma: Standard deviation of each action dimension
+    :return: The noise, which remembers that it was made by name: a model that is loaded makes it anew, of its ``noise_std``
+    """
+    noise = NormalActionNoise(np.zeros_like(sigma), sigma) if name == "gaussian" else PinkActionNoise(sigma)
+    noise.__dict__["name"] = name
+    return noise
+
+
+def noise_argument(noise: ActionNoise | str | None) -> ActionNoise | str | None:
+    """
+    :param noise: A model's ``action_noise``
+    :return: The argument that it was made from: the name of a noise that was made by name, else what it is
+    """
+    single = noise.base_noise if isinstance(noise, VectorizedActionNoise) else noise
+    return single.__dict__.get("name", noise) if isinstance(single, ActionNoise) else noise
+
+
+class PinkUniformActions:
+    """
+    Random actions for the warm-up: each is uniform on [-1, 1], successive ones are correlated as pink noise.
+
+    Gaussian pink noise goes through the normal distribution function, so that at any step the actions are distributed as those
+    of ``action_space.sample()`` (of a policy's scaled actions); only their order in time differs.
+
+    :param n_envs: Number of parallel environments, each with a sequence of its own
+    :param action_dim: Number of action dimensions
+    :param length: Steps in a sequence: about an episode, or more
+    :param beta: Exponent of the Gaussian noise's spectrum: 0 gives independent uniform actions
+    """
+
+    def __init__(self, n_envs: int, action_dim: int, length: int = 1000, beta: float = 1.0) -> None:
+        self._noise = VectorizedActionNoise(PinkActionNoise(np.ones(action_dim), length, beta), n_envs)
+
+    def reset(self, indices: Iterable[int] | None = None) -> None:
+        """
+        Start new sequences, at an episode's end.
+
+        :param indices: The environments whose episode ended. None: all
+        """
+        self._noise.reset(indices)
+
+    def __call__(self) -> np.ndarray:
+        """
+        The next action of every environment.
+
+        :return: Array ``(n_envs, action_dim)`` of float32 in [-1, 1]
+        """
+        # 2 Phi(x) - 1 = erf(x / sqrt(2)) maps N(0, 1) to Uniform[-1, 1]
+        return th.erf(th.from_numpy(self._noise()) / math.sqrt(2)).numpy()
+
+
+register_object(PinkActionNoise, {"sigma": "_sigma", "length": "_length", "beta": "_beta", "dtype": "_dtype"})

@@ -1,0 +1,1 @@
+"""Arrays and JSON in files that are written atomically."""

@@ -1,0 +1,1 @@
+"""GoalTD3, the Q-learning baselines: the algorithm and its fast update."""

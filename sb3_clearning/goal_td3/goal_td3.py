@@ -1,0 +1,215 @@
+"""GoalTD3: the paper's Q-learning baselines on the same buffer, networks and loop as CLearning."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch as th
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from torch.nn import functional as F
+
+from sb3_clearning.checks import is_number
+from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+from sb3_clearning.common.policies import CLearningPolicy
+from sb3_clearning.goal_td3.fast_update import PlainQUpdate
+from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.replay.goal_buffer import GoalReplayBuffer, goal_slices
+
+#: The baselines of the paper's comparison, by name.
+RELABELLING: dict[str, dict[str, float]] = {
+    "none": {"original": 1.0},  # TD3 without relabelling
+    "next": {"next": 0.5, "random": 0.5},  # Lin et al., 2019
+    "her": {"final": 1.0},  # hindsight experience replay, final states
+    "her_half": {"final": 0.5, "original": 0.5},
+}
+
+
+class GoalTD3(GoalAlgorithm):
+    r"""
+    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode over, where the goal is the next
+    state. With next and random goals this is Eq. "q-learning-loss" of the paper, with the squared error in the place of the
+    cross entropy unless ``q_loss`` says otherwise.
+
+    :param policy: The policy model to use ("MultiInputPolicy")
+    :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
+    :param learning_rate: Learning rate of both Adam optimizers; can be a function of the remaining progress (from 1 to 0)
+    :param buffer_size: Size of the replay buffer
+    :param learning_starts: How many random steps are made before learning starts
+    :param batch_size: Size of a batch
+    :param tau: The soft update coefficient ("Polyak update", between 0 and 1)
+    :param gamma: The discount factor
+    :param train_freq: Update the model every ``train_freq`` steps, or a tuple like ``(5, "step")`` or ``(2, "episode")``
+    :param gradient_steps: How many gradient steps to do after each rollout; -1: as many as environment steps
+    :param action_noise: Exploration: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None, or an ActionNoise
+    :param replay_buffer_class: GoalReplayBuffer or a subclass of it
+    :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
+    :param optimize_memory_usage: Has no effect: the buffer always stores a state once
+    :param n_steps: n of the n-step targets, up to ``float("inf")``. "next" goals are then one of the next n states
+    :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the critics
+    :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
+    :param target_noise_clip: Limit of that noise
+    :param stats_window_size: Number of episodes over which the rollout logs are averaged
+    :param tensorboard_log: The log location for TensorBoard (if None, no logging)
+    :param policy_kwargs: Additional arguments to be passed to the policy on creation
+    :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
+    :param seed: Seed for the pseudo random generators
+    :param device: Device (cpu, cuda, …) on which the code should be run
+    :param relabel: The goals of a batch: one of the names in ``RELABELLING`` ("none", "next", "her", "her_half"), or shares of
+        "original", "next", "final", "future", "random" and "commanded" goals that add up to 1
+    :param q_loss: "mse", or "bce" with Q as the logistic function of the network's output
+    :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
+    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
+        correlated)
+    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
+        their bounds keep a gradient
+    :param _init_setup_model: Whether or not to build the network at the creation of the instance
+    """
+
+    _plain: PlainQUpdate | None
+    _needs_returns = True
+
+    def __init__(
+        self,
+        policy: str | type[CLearningPolicy],
+        env: GymEnv | str | None,
+        learning_rate: float | Schedule = 3e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 1000,
+        batch_size: int = 256,
+        tau: float = 0.005,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 1,
+        gradient_steps: int = 1,
+        action_noise: ActionNoise | str | None = "auto",
+        replay_buffer_class: type[GoalReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: float = 1,
+        policy_delay: int = 1,
+        target_policy_noise: float = 0.2,
+        target_noise_clip: float = 0.5,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        relabel: str | Mapping[str, float] = "next",
+        q_loss: str = "mse",
+        noise_std: float = 0.3,
+        warmup_noise: str = "pink",
+        pre_tanh_penalty: float = 1e-3,
+        _init_setup_model: bool = True,
+    ):
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            action_noise=action_noise,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            policy_delay=policy_delay,
+            target_policy_noise=target_policy_noise,
+            target_noise_clip=target_noise_clip,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            noise_std=noise_std,
+            warmup_noise=warmup_noise,
+            pre_tanh_penalty=pre_tanh_penalty,
+            _init_setup_model=False,
+        )
+        self.relabel = relabel
+        self.q_loss = q_loss
+        if _init_setup_model:
+            self._setup_model()
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        if isinstance(self.relabel, Mapping):
+            named = all(is_number(share) for share in self.relabel.values())
+        else:
+            named = isinstance(self.relabel, str) and self.relabel in RELABELLING
+        if not named:
+            raise ValueError(
+                f"`relabel` must be one of {tuple(RELABELLING)}, or shares of goals like {RELABELLING['next']}, not "
+                f"{self.relabel!r}."
+            )
+        goal_slices(self.relabelling(), self.batch_size)  # its errors say what is wrong with the shares
+        if self.q_loss not in ("mse", "bce"):
+            raise ValueError(f'`q_loss` must be "mse" or "bce", not {self.q_loss!r}.')
+
+    def _make_plain(self) -> PlainQUpdate | None:
+        return PlainQUpdate.of(self, GoalTD3)
+
+    def relabelling(self) -> dict[str, float]:
+        """:return: For each kind of goal its share of a batch"""
+        return RELABELLING[self.relabel] if isinstance(self.relabel, str) else dict(self.relabel)
+
+    def _values(self, outputs: th.Tensor) -> th.Tensor:
+        """:return: Q of the networks' outputs"""
+        return outputs.sigmoid() if self.q_loss == "bce" else outputs
+
+    @th.no_grad()
+    def _targets(self, batch: GoalBatch) -> th.Tensor:
+        """
+        :return: The n-step targets, ``(batch,)``: gamma^(k-1) where the goal is the state k <= m steps ahead, else
+            gamma^m Q(s_{t+m}, a', g). With one step that is 1 where the goal is the next state, else gamma Q(s', a', g)
+        """
+        if self._plain is not None:
+            outputs = self._plain.next_outputs(batch, slice(None))
+        else:
+            outputs = self.critic_target(batch.next_observations, self._next_actions(batch.next_observations))
+        values = self._values(outputs).amin(dim=0)
+        missed = (batch.returns == 0).to(values.dtype)
+        return batch.returns + missed * self._discounts(batch) * values
+
+    def _update_critic(self, batch: GoalBatch) -> None:
+        """Descend the sum of the critics' losses."""
+        targets = self._targets(batch)
+        if self._plain is not None:
+            outputs = self._plain.update_critic(batch, targets)
+        else:
+            outputs = self.critic(batch.observations, batch.actions)
+            loss = self._critic_loss(outputs, targets)
+            self.critic.optimizer.zero_grad()
+            loss.backward()
+            self.critic.optimizer.step()
+        if self._measures("train/critic_loss"):
+            outputs = outputs.detach()
+            self._metrics.add(
+                {
+                    "train/critic_loss": self._critic_loss(outputs, targets),
+                    "train/q_mean": self._values(outputs).mean(),
+                    "train/reached": (batch.returns > 0).float().mean(),
+                }
+            )
+
+    def _critic_loss(self, outputs: th.Tensor, targets: th.Tensor) -> th.Tensor:
+        """:return: The sum over the critics of the mean loss"""
+        if self.q_loss == "mse":
+            return F.mse_loss(outputs, targets.expand_as(outputs), reduction="none").mean(dim=1).sum()
+        return (F.softplus(outputs) - targets * outputs).mean(dim=1).sum()
+
+    def _update_actor(self, batch: GoalBatch) -> None:
+        """Ascend the first critic's Q, as TD3 does."""
+        if self._plain is not None:
+            outputs = self._plain.update_actor(batch)
+        else:
+            all_outputs, pre_tanh = self._actors_outputs(batch)
+            outputs = all_outputs[0]
+            self._descend_actor(-self._values(outputs).mean(), pre_tanh)
+        if self._measures("train/actor_loss"):
+            self._metrics.add({"train/actor_loss": -self._values(outputs.detach()).mean()})

@@ -1,0 +1,80 @@
+"""HindsightQEstimator: the paper's comparison method, Q-learning with hindsight relabelling, behind the same questions."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sb3_clearning.prediction.estimator import FutureStateEstimator
+from sb3_clearning.replay.experience import Values
+
+READINGS = ("ratio", "density")
+
+
+class HindsightQEstimator(FutureStateEstimator):
+    r"""
+    Q-learning on hindsight-relabelled goals (Eq. "q-learning-loss"), read as a density of future states.
+
+    How Q is read decides everything, and the paper does not say. Its fixed point is a ratio to the marginal, up to a factor:
+    with :math:`\lambda \to 1`, :math:`\lambda p(g) Q = (1 - \lambda) p(s' = g) + \lambda \gamma p(g) E[Q']`, so that
+    :math:`Q p(g) \frac{\lambda}{1-\lambda} (1-\gamma)` obeys the recursion of :math:`p_+`. "ratio" reads it so, "density"
+    takes Q itself for the density.
+
+    :param gamma: The discount factor
+    :param lambda_: The relabelling ratio, the share of random goals; the paper's hypothesis: :math:`(1 + \gamma) / 2` is best.
+        None: that
+    :param reading: "ratio" or "density"
+    :param arguments: See :class:`FutureStateEstimator`
+    """
+
+    methods = ("q",)
+
+    def __init__(self, gamma: float = 0.99, lambda_: float | None = None, reading: str = "ratio", **arguments: Any):
+        if reading not in READINGS:
+            raise ValueError(f"`reading` must be one of {READINGS}, not {reading!r}.")
+        self.reading = reading
+        super().__init__(gamma, lambda_=(1 + gamma) / 2 if lambda_ is None else lambda_, **arguments)
+
+    def fit(
+        self,
+        dataset: Any,
+        policy: Any = None,
+        method: str = "q",
+        steps: int = 10_000,
+        deterministic: bool = False,
+        progress_bar: bool = False,
+        action_space: spaces.Space | None = None,
+        random_goals: np.ndarray | None = None,
+        n_steps: float = 1,
+    ) -> "HindsightQEstimator":
+        """
+        Learn anew from a dataset. See :meth:`FutureStateEstimator.fit`.
+
+        :param dataset: Likewise
+        :param policy: Likewise
+        :param method: "q"
+        :param steps: Likewise
+        :param deterministic: Likewise
+        :param progress_bar: Likewise
+        :param action_space: Likewise
+        :param random_goals: Likewise
+        :param n_steps: Must be 1
+        :return: Itself
+        """
+        return super().fit(dataset, policy, method, steps, deterministic, progress_bar, action_space, random_goals, n_steps)
+
+    def log_q(self, observations: Values, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        """
+        :param observations: ``(n, …)``, or a single one
+        :param actions: ``(n, …)``, or a single one for all
+        :param goals: ``(m, …)``, or a single one
+        :return: log Q, ``(n, m)``, without the axis of what is single
+        """
+        values = self.log_ratio(observations, actions, goals)
+        return values if self.reading == "ratio" else values + self._log_marginal(self.marginal(), goals)
+
+    def _logits(self, states: np.ndarray, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        log_values = -np.logaddexp(0, -super()._logits(states, actions, goals))
+        if self.reading == "ratio":
+            return log_values
+        return log_values - self.marginal()(self._goals.decode(goals))[None]

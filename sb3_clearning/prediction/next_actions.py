@@ -1,0 +1,168 @@
+"""What a policy does in given states: from an SB3 model, a callable, a table, or the data's own following actions."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from sb3_clearning.prediction.encoding import Encoder
+from sb3_clearning.replay.experience import Experience, Values, n_rows, take
+
+#: States per call of a policy.
+CHUNK = 4096
+
+
+class ActionPool(NamedTuple):
+    """
+    For each state the actions that the policy may take there, and their probabilities.
+
+    :param actions: ``(n, n_actions, action_size)``, encoded; ``(1, n_actions, action_size)`` if the same for all
+    :param probabilities: ``(n, n_actions)``
+    :param known: ``(n,)``, whether the policy's action is known: the data does not say what followed its last transitions
+    """
+
+    actions: np.ndarray
+    probabilities: np.ndarray
+    known: np.ndarray
+
+
+class TablePolicy:
+    """
+    A table of probabilities as a policy for observations that are not numbered.
+
+    :param table: ``(n_states, n_actions)``, rows that add up to 1
+    :param state_of: A function of observations ``(n, …)`` that returns their rows of the table, ``(n,)``
+    """
+
+    def __init__(self, table: np.ndarray, state_of: Callable[[Any], np.ndarray]):
+        self.table, self.state_of = checked_table(table), state_of
+
+    def __call__(self, observations: Values) -> np.ndarray:
+        """
+        :param observations: ``(n, …)``
+        :return: ``(n, n_actions)``, probabilities
+        """
+        return self.table[self.state_of(observations)]
+
+
+def checked_table(table: np.ndarray) -> np.ndarray:
+    """
+    :param table: ``(n_states, n_actions)``
+    :return: The same, if it is a table of probabilities
+    """
+    table = np.asarray(table, dtype=np.float64)
+    if table.ndim != 2 or (table < 0).any() or not np.allclose(table.sum(axis=1), 1.0, atol=1e-4):
+        raise ValueError(
+            f"A table as a policy has the shape (n_states, n_actions) and rows of probabilities that add up to 1; got the "
+            f"shape "
+            f"{table.shape}."
+        )
+    return table
+
+
+def check_policy(policy: Any, observations: Encoder, actions: Encoder) -> None:
+    """
+    Raise an error if the policy does not fit the data.
+
+    :param policy: An SB3 model, a callable, a table or None
+    :param observations: The observations' encoder
+    :param actions: The actions' encoder
+    """
+    if isinstance(policy, BaseAlgorithm):
+        _check_model(policy, observations, actions)
+    elif isinstance(policy, (np.ndarray, list)):
+        table = checked_table(np.asarray(policy))
+        if not observations.discrete:
+            raise ValueError(
+                "A plain table as a policy needs data whose observations are the states' numbers. For other observations pass "
+                "`TablePolicy(table, state_of)` with a function from observations to the table's rows."
+            )
+        if not actions.discrete or table.shape[1] != actions.size or table.shape[0] < observations.size:
+            raise ValueError(
+                f"The policy's table has the shape {table.shape}, but the data has {observations.size} states and the action "
+                f"space {actions.space}."
+            )
+    elif policy is not None and not callable(policy):
+        raise ValueError(f"A policy is an SB3 model, a callable, a table or None (the data's own), not {policy!r}.")
+
+
+def _check_model(model: BaseAlgorithm, observations: Encoder, actions: Encoder) -> None:
+    theirs, ours = model.action_space, actions.space
+    same_kind = type(theirs) is type(ours) and theirs.shape == ours.shape
+    if not same_kind or (isinstance(theirs, spaces.Discrete) and theirs.n != ours.n):  # type: ignore[attr-defined]
+        raise ValueError(f"The policy's action space is {theirs}, but the data's is {ours}.")
+    sees, has = model.observation_space, observations.space
+    if isinstance(sees, spaces.Dict) != isinstance(has, spaces.Dict):
+        raise ValueError(f"The policy's observation space is {sees}, but the data's is {has}.")
+    if not isinstance(sees, spaces.Dict) and sees.shape != has.shape:
+        raise ValueError(f"The policy takes observations of the shape {sees.shape}, but the data's have {has.shape}.")
+
+
+def policy_actions(
+    policy: Any, observations: Values, states: Encoder, actions: Encoder, n_samples: int, deterministic: bool = False
+) -> ActionPool:
+    """
+    Ask a policy what it does in the given states.
+
+    :param policy: An SB3 model, a callable (which returns actions, or ``(n, n_actions)`` probabilities of discrete ones), or a
+        table
+    :param observations: ``(n, …)``, as the environment gives them: what a model's VecNormalize does to them is done here
+    :param states: The observations' encoder
+    :param actions: The actions' encoder
+    :param n_samples: How often to ask in each state, if it does not return probabilities
+    :param deterministic: Whether an SB3 model acts without its randomness
+    :return: Its actions
+    """
+    check_policy(policy, states, actions)
+    n = n_rows(observations)
+    known = np.ones(n, dtype=bool)
+    if isinstance(policy, (np.ndarray, list)):
+        rows = np.asarray(observations)
+        return ActionPool(np.eye(actions.size, dtype=np.float32)[None], checked_table(np.asarray(policy))[rows], known)
+
+    normalize = policy.get_vec_normalize_env() if isinstance(policy, BaseAlgorithm) else None
+
+    def act(part: Values) -> np.ndarray:
+        if isinstance(policy, BaseAlgorithm):
+            if normalize is not None:
+                part = normalize.normalize_obs(part)  # type: ignore[arg-type]
+            return policy.predict(part, deterministic=deterministic)[0]  # type: ignore[arg-type]
+        return np.asarray(policy(part))
+
+    samples: list[np.ndarray] = []
+    for sample in range(max(n_samples, 1)):
+        answers = [act(take(observations, slice(i, i + CHUNK))) for i in range(0, n, CHUNK)]
+        answer = np.concatenate(answers)
+        if actions.discrete and answer.ndim == 2:  # probabilities: nothing to sample
+            if answer.shape != (n, actions.size):
+                raise ValueError(
+                    f"The policy returned probabilities of the shape {answer.shape}; {(n, actions.size)} is needed."
+                )
+            return ActionPool(np.eye(actions.size, dtype=np.float32)[None], checked_table(answer), known)
+        if sample == 0 and answer.shape != (n, *(actions.space.shape or ())):
+            raise ValueError(
+                f"The policy returned actions of the shape {answer.shape} for {n} observations, but the data's actions are of "
+                f"{actions.space}."
+            )
+        samples.append(actions.encode(answer))
+    pool = np.stack(samples, axis=1)
+    if actions.discrete:
+        return ActionPool(np.eye(actions.size, dtype=np.float32)[None], pool.mean(axis=1), known)
+    return ActionPool(pool, np.full(pool.shape[:2], 1 / pool.shape[1]), known)
+
+
+def following_actions(experience: Experience, actions: Encoder) -> ActionPool:
+    """
+    The data's own policy: the action that followed.
+
+    :param experience: The data
+    :param actions: The actions' encoder
+    :return: For each transition the action after it
+    """
+    rows = actions.encode(experience.actions)
+    following = np.minimum(np.arange(len(rows)) + 1, len(rows) - 1)
+    known = ~experience.ends
+    known[-1] = False
+    return ActionPool(rows[following][:, None], np.ones((len(rows), 1)), known)

@@ -1,0 +1,112 @@
+"""PolicyFuture: what a trained CLearning model's classifiers say about the future."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_clearning.prediction.encoding import Encoder
+from sb3_clearning.prediction.queries import FuturePredictor
+from sb3_clearning.replay.experience import Values
+
+#: State and goal pairs that the networks take at once.
+CHUNK = 16_384
+#: Goals of the replay buffer that stand for the marginal.
+N_VISITED = 10_000
+
+
+@runtime_checkable
+class ClassifierModel(Protocol):
+    """What is asked of a model: CLearning is one, and Q-learning is none, since its critic has no mass."""
+
+    observation_space: spaces.Space
+    action_space: spaces.Space
+    policy: Any
+    critic: Any
+    device: th.device
+    replay_buffer: Any
+
+    @property
+    def log_mass(self) -> float:
+        """:return: The logarithm of what the classifier's densities sum to"""
+
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        """:return: The VecNormalize, or None"""
+
+
+class PolicyFuture(FuturePredictor):
+    r"""
+    The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: each goal is asked about as the
+    one that the policy is commanded to reach. So over goals it is no single distribution, and what is averaged over candidates
+    (the expected future state, an event's probability) says which of them the policy can reach, not where it goes. For the
+    future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
+
+    The ratio is to the distribution p(g) of training's random goals: the visited next states, and a share
+    ``commanded_goal_fraction`` of commanded goals. Candidates, and the marginal of a density, are draws of that mixture.
+
+    Observations are those of the environment; their ``desired_goal`` is not read and may be missing. Images have their
+    channels first, as in the model's ``observation_space``.
+
+    :param model: The model. Its present weights answer, also after more training
+    """
+
+    def __init__(self, model: ClassifierModel):
+        if not isinstance(model, ClassifierModel):
+            raise ValueError(f"PolicyFuture needs a CLearning, whose critic is a classifier, not {model!r}.")
+        self._model = model
+        space = model.observation_space
+        assert isinstance(space, spaces.Dict)
+        kept = {key: part for key, part in space.spaces.items() if key != "desired_goal"}
+        self._states = Encoder(spaces.Dict(kept), "observations")
+        self._actions = Encoder(model.action_space, "actions")
+        self._goals = Encoder(space.spaces["achieved_goal"], "goals")
+
+    def _visited_goals(self) -> np.ndarray:
+        buffer = self._model.replay_buffer
+        if buffer is None or buffer.size() == 0:
+            raise ValueError(
+                "The model's replay buffer is empty, so there are no visited goals to choose from: pass `candidates`, or load "
+                "the buffer with `model.load_replay_buffer(path)`."
+            )
+        # The same draw each time: an answer does not change from one call to the next.
+        return self._goals.encode(buffer.random_goals(N_VISITED, self._model.commanded_goal_fraction, seed=0))
+
+    def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
+        assert not isinstance(observations, np.ndarray)
+        commanded = self._goals.decode(goals)
+        n = len(next(iter(observations.values())))
+        scaled = None
+        if actions is not None:
+            space = self._model.action_space
+            scaled = self._model.policy.scale_action(actions.reshape(n, *space.shape)).reshape(n, -1)  # type: ignore[misc]
+        result = np.empty((n, len(goals)), dtype=np.float32)
+        together = max(CHUNK // len(goals), 1)
+        for i in range(0, n, together):
+            part = {key: np.asarray(observations[key])[i : i + together] for key in self._states.parts}
+            result[i : i + together] = self._logits(part, None if scaled is None else scaled[i : i + together], commanded)
+        return result
+
+    @th.no_grad()
+    def _logits(self, observations: dict[str, np.ndarray], actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
+        """:return: The classifiers' mean logits as those of a density, ``(n, m)``"""
+        model = self._model
+        n, m = len(next(iter(observations.values()))), len(goals)
+        batch = {key: np.repeat(value, m, axis=0) for key, value in observations.items()}
+        batch["desired_goal"] = np.tile(goals, (n, *[1] * (goals.ndim - 1)))
+        keys = model.observation_space.spaces  # type: ignore[attr-defined]
+        batch = {key: batch[key].astype(space.dtype) for key, space in keys.items()}
+        normalize = model.get_vec_normalize_env()
+        if normalize is not None:
+            batch = normalize.normalize_obs(batch)  # type: ignore[assignment]
+        tensors = obs_as_tensor(batch, model.device)
+        assert isinstance(tensors, dict)
+        model.policy.set_training_mode(False)
+        if actions is None:
+            chosen = model.policy._predict(tensors, deterministic=True)
+        else:
+            chosen = th.as_tensor(np.repeat(actions, m, axis=0), dtype=th.float32, device=model.device)
+        logits = model.critic(tensors, chosen).mean(dim=0) - model.log_mass
+        return logits.reshape(n, m).cpu().numpy()

@@ -1,0 +1,222 @@
+"""FuturePredictor: the questions that every estimator of the future answers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from sb3_clearning.prediction.encoding import Encoder
+from sb3_clearning.prediction.marginals import KernelMarginal, TableMarginal
+from sb3_clearning.replay.experience import Values
+
+#: Goals of the marginal that answers are averaged over, if the caller gives none. The paper: 1000.
+N_CANDIDATES = 1000
+
+#: What happens: a function from goals ``(n, …)`` to whether it does ``(n,)``, or that for each candidate.
+Event = Callable[[np.ndarray], np.ndarray] | np.ndarray
+#: Log density of the marginal, a function of goals ``(n, …)``.
+Marginal = Callable[[np.ndarray], np.ndarray]
+
+
+class Estimate(NamedTuple):
+    """
+    An average over candidates.
+
+    :param value: The estimate, one for each state
+    :param standard_error: Its standard error for the draw of the candidates. What the classifier gets wrong is not in it
+    """
+
+    value: np.ndarray
+    standard_error: np.ndarray
+
+
+class FuturePredictor(ABC):
+    r"""
+    Answers questions about :math:`p_+^\pi(s_{t+} \mid s, a)`, the states that a policy visits :math:`\Delta` steps after
+    :math:`(s, a)` if :math:`P(\Delta) = (1 - \gamma) \gamma^{\Delta - 1}`.
+
+    States and actions are paired row by row (a single action goes with all states). Goals and candidates are shared by all of
+    them, so that n states and m goals give an array ``(n, m)``. A single state or goal takes its axis away.
+    """
+
+    _states: Encoder
+    _actions: Encoder
+    _goals: Encoder
+
+    @abstractmethod
+    def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
+        """
+        :param observations: ``(n, …)``
+        :param actions: Encoded, ``(n, action_size)``, or None for the policy's own
+        :param goals: Encoded, ``(m, goal_size)``
+        :return: ``(n, m)``
+        """
+
+    @abstractmethod
+    def _visited_goals(self) -> np.ndarray:
+        """:return: Draws of the marginal p(g), encoded, ``(m, goal_size)``"""
+
+    # -- what is asked -------------------------------------------------------------------------------------------------
+
+    def log_ratio(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
+        r"""
+        Eq. "prob-ratio": :math:`\log p_+^\pi(g \mid s, a) - \log p(g)`, the logarithm of how much more likely a goal is in
+        this state's future than among all visited states.
+
+        :param observations: ``(n, …)``, or a single one
+        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
+        :param goals: ``(m, …)``, or a single one
+        :return: ``(n, m)``, without the axis of what is single
+        """
+        self._check_ready()
+        single_state, single_goal = self._states.is_single(observations), self._goals.is_single(goals)
+        rows, encoded = self._state_and_action(observations, actions)
+        ratios = self._log_ratios(rows, encoded, self._goals.encode(goals))
+        if single_goal:
+            ratios = ratios[:, 0]
+        return ratios[0] if single_state else ratios
+
+    def density(
+        self, observations: Values, actions: np.ndarray | None, goals: np.ndarray, marginal: Marginal | str | None = None
+    ) -> np.ndarray:
+        r"""
+        :math:`f(g \mid s, a) = p(g)\,C / (1 - C)`, the future state density.
+
+        :param observations: ``(n, …)``, or a single one
+        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
+        :param goals: ``(m, …)``, or a single one
+        :param marginal: log p(g) as a function of goals (see :mod:`sb3_clearning.prediction.marginals`); "data": frequencies
+            or a sum of kernels from the visited goals; None: relative to the marginal, the ratio itself
+        :return: ``(n, m)``, without the axis of what is single
+        """
+        log_density = self.log_ratio(observations, actions, goals)
+        if marginal is None:
+            return np.exp(log_density)
+        model = self.marginal() if marginal == "data" else marginal
+        if not callable(model):
+            raise ValueError(f'`marginal` must be a function from goals to log densities, "data" or None, not {marginal!r}.')
+        return np.exp(log_density + self._log_marginal(model, goals))
+
+    def _log_marginal(self, model: Marginal, goals: np.ndarray) -> np.ndarray:
+        """:return: ``(m,)``, or a number for a single goal"""
+        single = self._goals.is_single(goals)
+        values = np.asarray(model(np.asarray(goals)[None] if single else np.asarray(goals)))
+        return values[0] if single else values
+
+    def marginal(self) -> Marginal:
+        """:return: A model of the marginal from the visited goals: frequencies if they are finitely many, else kernels"""
+        self._check_ready()
+        visited = self._visited_goals()
+        if self._goals.discrete:
+            start = int(self._goals.space.start)  # type: ignore[attr-defined]
+            return TableMarginal(self._goals.decode(visited), self._goals.size, lambda goals: np.asarray(goals) - start)
+        return KernelMarginal(self._goals.decode(visited))
+
+    def expected_future_state(
+        self, observations: Values, actions: np.ndarray | None = None, candidates: np.ndarray | None = None
+    ) -> np.ndarray:
+        r"""
+        :math:`E_{p_+}[g]`, the average of the candidates with their ratios as weights.
+
+        :param observations: ``(n, …)``, or a single one
+        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
+        :param candidates: Draws of the marginal, ``(m, …)``; None: visited goals
+        :return: ``(n, …)``, or one average for a single state. For discrete goals: their probabilities
+        """
+        goals = self._candidates(candidates)
+        weights, single = self._weights(observations, actions, goals)
+        mean = self._goals.mean(weights @ goals.astype(np.float64))
+        return mean[0] if single else mean
+
+    def probability(
+        self, observations: Values, actions: np.ndarray | None, event: Event, candidates: np.ndarray | None = None
+    ) -> Estimate:
+        r"""
+        :math:`P_{p_+}(g \in A)`, how likely it is to find the agent in a set of goals at a random future time.
+
+        :param observations: ``(n, …)``, or a single one
+        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
+        :param event: A function from goals ``(m, …)`` to whether they are in the set, or that for each candidate
+        :param candidates: Draws of the marginal, ``(m, …)``; None: visited goals
+        :return: The probability and its standard error, ``(n,)`` each, or numbers for a single state
+        """
+        goals = self._candidates(candidates)
+        values = event(self._goals.decode(goals)) if callable(event) else event
+        return self._average(observations, actions, goals, np.asarray(values, dtype=bool), "event")
+
+    def expected_reward(
+        self,
+        observations: Values,
+        actions: np.ndarray | None,
+        reward_fn: Callable[[np.ndarray], np.ndarray] | np.ndarray,
+        candidates: np.ndarray | None = None,
+    ) -> Estimate:
+        r"""
+        :math:`E_{p_+}[r(g)]`; divided by :math:`1 - \gamma` it is the value :math:`Q^\pi(s, a)` of a reward for the states
+        that are entered.
+
+        :param observations: ``(n, …)``, or a single one
+        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
+        :param reward_fn: A function from goals ``(m, …)`` to rewards ``(m,)``, or that for each candidate
+        :param candidates: Draws of the marginal, ``(m, …)``; None: visited goals
+        :return: The expected reward and its standard error, ``(n,)`` each, or numbers for a single state
+        """
+        goals = self._candidates(candidates)
+        values = reward_fn(self._goals.decode(goals)) if callable(reward_fn) else reward_fn
+        return self._average(observations, actions, goals, np.asarray(values, dtype=np.float64), "reward function")
+
+    # -- how it is answered --------------------------------------------------------------------------------------------
+
+    def _check_ready(self) -> None:  # noqa: B027 (most predictors are ready from the start)
+        """Raise an error if there is nothing to answer from."""
+
+    def _state_and_action(self, observations: Values, actions: np.ndarray | None) -> tuple[Values, np.ndarray | None]:
+        """:return: Observations with an axis of states, and encoded actions for each"""
+        n = len(self._states.encode(observations))  # raises an error if they do not fit
+        if self._states.is_single(observations):
+            if isinstance(observations, np.ndarray) or not hasattr(observations, "items"):
+                observations = np.asarray(observations)[None]
+            else:
+                observations = {key: np.asarray(value)[None] for key, value in observations.items()}
+        if actions is None:
+            return observations, None
+        encoded = self._actions.encode(actions)
+        if self._actions.is_single(actions):
+            encoded = np.repeat(encoded, n, axis=0)
+        if len(encoded) != n:
+            raise ValueError(f"There are {n} states but {len(encoded)} actions: give one for each, or a single one for all.")
+        return observations, encoded
+
+    def _candidates(self, candidates: np.ndarray | None) -> np.ndarray:
+        """:return: Encoded candidates, ``(m, goal_size)``"""
+        self._check_ready()
+        goals = self._visited_goals()[:N_CANDIDATES] if candidates is None else self._goals.encode(candidates)
+        if len(goals) == 0:
+            raise ValueError("There are no candidates: give at least one goal, better a thousand draws of the visited ones.")
+        return goals
+
+    def _weights(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> tuple[np.ndarray, bool]:
+        """:return: The candidates' ratios, normalised to add up to 1, ``(n, m)``, and whether the state is a single one"""
+        single = self._states.is_single(observations)
+        rows, encoded = self._state_and_action(observations, actions)
+        log_ratios = self._log_ratios(rows, encoded, goals).astype(np.float64)
+        ratios = np.exp(log_ratios - log_ratios.max(axis=1, keepdims=True))
+        return ratios / ratios.sum(axis=1, keepdims=True), single
+
+    def _average(
+        self, observations: Values, actions: np.ndarray | None, goals: np.ndarray, values: np.ndarray, name: str
+    ) -> Estimate:
+        if values.shape != (len(goals),):
+            raise ValueError(f"The {name} must give one value for each of the {len(goals)} candidates, not {values.shape}.")
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+            raise ValueError(f"The {name} gave values that are no finite numbers for some of the candidates.")
+        weights, single = self._weights(observations, actions, goals)
+        numbers = values.astype(np.float64)
+        mean = weights @ numbers
+        # The delta method for a ratio of means: sum of w_i^2 (f_i - mean)^2.
+        error = np.sqrt((weights**2 * (numbers - mean[:, None]) ** 2).sum(axis=1))
+        if values.dtype == bool and values.all() == values.any():
+            # All candidates agree, which does not make it certain: one more draw could be the first that differs.
+            error = (weights**2).sum(axis=1)
+        return Estimate(mean[0], error[0]) if single else Estimate(mean, error)

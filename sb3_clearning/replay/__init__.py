@@ -1,0 +1,1 @@
+"""The replay buffer: storage, goals, datasets."""

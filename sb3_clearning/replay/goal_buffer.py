@@ -1,0 +1,409 @@
+"""GoalReplayBuffer: goal sampling from stored episodes. It knows nothing of networks, losses or rewards."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_clearning.checks import check_number
+from sb3_clearning.files.json_values import register_class
+from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.replay.datasets import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
+from sb3_clearning.replay.geometric import truncated_geometric
+from sb3_clearning.replay.ring import EpisodeRing
+
+#: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
+#: state (one of the next n, with n-step sampling), the last state of its episode, a later state of its episode, the next state
+#: of another transition (a draw from the marginal p(s_{t+})), or the commanded goal of another transition.
+GOAL_KINDS = ("original", "next", "final", "future", "random", "commanded")
+
+
+def goal_slices(relabel: Mapping[str, float], batch_size: int) -> dict[str, slice]:
+    """
+    Divide a batch by the given shares (largest remainders first, so that the counts add up to the batch).
+
+    :param relabel: For each kind of goal its share; the shares add up to 1
+    :param batch_size: The size of the batch
+    :return: For each kind with a share its slice, in the order of ``GOAL_KINDS``
+    """
+    return dict(_goal_slices(tuple(relabel.items()), batch_size))
+
+
+@lru_cache(maxsize=64)
+def _goal_slices(items: tuple[tuple[str, float], ...], batch_size: int) -> dict[str, slice]:
+    relabel = dict(items)
+    unknown = set(relabel) - set(GOAL_KINDS)
+    if unknown:
+        raise ValueError(f"Unknown kinds of goals {sorted(unknown)}: use some of {GOAL_KINDS}.")
+    check_number("batch_size", batch_size, 1, whole=True)
+    shares = np.array([relabel.get(kind, 0.0) for kind in GOAL_KINDS])
+    if (shares < 0).any() or not np.isclose(shares.sum(), 1):
+        raise ValueError(f"The shares of the goals must be at least 0 and add up to 1, not {dict(relabel)}.")
+    exact = shares / shares.sum() * batch_size  # rounded shares may be off by more than one transition of a large batch
+    counts = np.floor(exact + 1e-9).astype(int)
+    short = batch_size - counts.sum()
+    counts[np.argsort(counts - exact, kind="stable")[:short]] += 1
+    ends = np.cumsum(counts)
+    return {
+        kind: slice(int(end - count), int(end))
+        for kind, count, end in zip(GOAL_KINDS, counts, ends, strict=True)
+        if relabel.get(kind, 0.0) > 0
+    }
+
+
+@lru_cache(maxsize=64)
+def _partners(start: int, stop: int, batch_size: int) -> np.ndarray:
+    """:return: For each place of the part one half a batch further, around its end: another one if there are two or more"""
+    partners = (np.arange(start, stop) + (batch_size + 1) // 2) % batch_size
+    partners.setflags(write=False)
+    return partners
+
+
+class GoalReplayBuffer(EpisodeRing):
+    """
+    Replay buffer for goal-conditioned learning without rewards. Every stored transition can be sampled at once, no finished
+    episode is needed, and a batch reads as many rows from a large buffer as from a small one.
+
+    :param buffer_size: Number of transitions, over all environments
+    :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys
+    :param action_space: A Box
+    :param device: PyTorch device of the samples
+    :param n_envs: Number of parallel environments
+    :param optimize_memory_usage: Has no effect: states are always stored once
+    """
+
+    def load_arrays(
+        self,
+        observations: Observations,
+        actions: np.ndarray,
+        terminations: np.ndarray,
+        truncations: np.ndarray,
+        next_observations: Observations | None = None,
+        crop: Crop = None,
+    ) -> int:
+        """
+        Add the transitions of an offline dataset. See :func:`sb3_clearning.replay.datasets.transitions_from_arrays`.
+
+        :param observations: A dict of arrays ``(n, …)`` as the environment gives them (``achieved_goal`` and ``desired_goal``
+            may be missing), or one array for the key ``observation``
+        :param actions: ``(n, action_dim)``, in the range of the action space
+        :param terminations: ``(n,)``, whether the environment terminated after the transition
+        :param truncations: ``(n,)``, whether the episode was cut off after the transition
+        :param next_observations: Like ``observations``. If None, the next state is the following row, and the last transition
+            of every episode, whose next state is unknown, is left out
+        :param crop: The achieved goal as a function of the observation if the data has none: indices, a slice, a function of
+            an array, or None for the whole observation
+        :return: The number of transitions that were added
+        """
+        return add_transitions(
+            self, transitions_from_arrays(self, observations, actions, terminations, truncations, next_observations, crop)
+        )
+
+    def load_minari(self, dataset: Any, crop: Crop = None) -> int:
+        """
+        Add the transitions of a Minari dataset.
+
+        :param dataset: The dataset, or the name of one that is on this machine
+        :param crop: See :meth:`load_arrays`
+        :return: The number of transitions that were added
+        """
+        return add_transitions(self, transitions_from_minari(self, dataset, crop))
+
+    # -- sampling ------------------------------------------------------------------------------------------------------
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> GoalBatch:  # type: ignore[override]
+        """
+        Sample transitions with their own commanded goals.
+
+        :param batch_size: Number of transitions
+        :param env: A VecNormalize to normalize the observations with
+        :return: The batch
+        """
+        return self.sample_goals(batch_size, {"original": 1.0}, env=env)[0]
+
+    def sample_goals(
+        self,
+        batch_size: int,
+        relabel: Mapping[str, float],
+        gamma: float = 0.99,
+        absorbing: bool = False,
+        env: VecNormalize | None = None,
+        n_batches: int = 1,
+        n_steps: float = 1,
+        returns: bool = False,
+    ) -> list[GoalBatch]:
+        r"""
+        Sample transitions uniformly, and a goal for each.
+
+        Random and commanded goals are those of another transition of the same batch. As the batch's transitions are
+        independent draws, so is such a goal of the transition that it is given to.
+
+        With ``n_steps`` above 1, a transition looks :math:`m = \min(n, H)` recorded steps ahead, where H is the number of
+        steps left in its episode. Its next state is :math:`s_{t+m}`, its discount :math:`\gamma^m`, and "next" goals are
+        :math:`s_{t+k}` with :math:`P(k) \propto \gamma^{k-1}` for k from 1 to m.
+
+        :param batch_size: Number of transitions in a batch
+        :param relabel: For each kind of goal (``GOAL_KINDS``) its share of the batch; the shares add up to 1
+        :param gamma: The discount factor of the offsets, within [0, 1]
+        :param absorbing: Whether a terminated episode stays in its final state for ever (else: offsets end with the
+            episode)
+        :param env: A VecNormalize to normalize the observations with
+        :param n_batches: Number of batches, drawn at once
+        :param n_steps: How many recorded steps a transition looks ahead, from 1 to ``float("inf")``
+        :param returns: Whether Q-learning's n-step returns are needed: with more than one step they cost a search
+        :return: The batches
+        """
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"`gamma` must be within [0, 1], not {gamma}.")
+        if not n_steps >= 1:
+            raise ValueError(f"`n_steps` must be at least 1, not {n_steps}.")
+        if self.size() == 0:
+            raise ValueError("The replay buffer is empty: collect or load at least one transition before sampling.")
+        kinds = goal_slices(relabel, batch_size)
+        index = self._draw((n_batches, batch_size))
+        end, window = index, None
+        if n_steps > 1:
+            window = np.minimum(self._steps_left(index), int(min(n_steps, self.buffer_size)))
+            end = self._ahead(index, window)
+        # The goals' places follow the batch's own next states, so that all are one gather.
+        sources = self._goal_sources(index, window, kinds, gamma, absorbing)
+        places = np.concatenate([end, *sources.values()], axis=1)
+        kept = self._kept.take(places)
+        rows, next_rows = self._rows.take(index, axis=0), self._next_rows(places, kept)
+        side = {key: array.take(index, axis=0) for key, array in self._side.items()}
+        next_side = {
+            key: (
+                self._next_side(key, places, kept)
+                if key == "achieved_goal"
+                else self._next_side(key, end, kept[:, :batch_size])
+            )
+            for key in self._side
+        }
+        goals = self._goals(rows, side, self._achieved(next_rows, next_side), kinds, sources)
+        kept, next_rows = kept[:, :batch_size], next_rows[:, :batch_size]
+        next_side = {key: array[:, :batch_size] for key, array in next_side.items()}
+        dones = np.zeros(index.shape, dtype=np.float32)
+        ended = kept >= self.n_envs
+        dones[ended] = self._kept_terminated[kept[ended]]
+
+        hits = discounts = None
+        if window is not None:
+            discounts = np.power(gamma, window, dtype=np.float64).astype(np.float32)
+            if returns:
+                hits = self._returns(index, window, goals, gamma)
+        elif env is not None:  # normalized, goals and achieved goals cannot be compared any more
+            hits = self._same_goal(goals, self._achieved(next_rows, next_side), index.shape).astype(np.float32)
+        if "desired_goal" in self._columns:
+            columns = self._columns["desired_goal"]
+            rows[..., columns] = goals
+            next_rows[..., columns] = goals
+        else:
+            side["desired_goal"] = next_side["desired_goal"] = goals
+        return [
+            self._to_batch(
+                rows[i],
+                next_rows[i],
+                self._at(side, i),
+                self._at(next_side, i),
+                dones[i],
+                None if discounts is None else discounts[i],
+                None if hits is None else hits[i],
+                kinds,
+                env,
+            )
+            for i in range(n_batches)
+        ]
+
+    def _goal_sources(
+        self, index: np.ndarray, window: np.ndarray | None, kinds: dict[str, slice], gamma: float, absorbing: bool
+    ) -> dict[str, np.ndarray]:
+        """
+        :param index: The batch's transitions
+        :param window: How many steps each looks ahead; None: one
+        :param kinds: For each kind of goal its slice of the batch
+        :param gamma: The discount factor of the offsets
+        :param absorbing: See :meth:`sample_goals`
+        :return: For each kind whose goals are not among the batch's own next states or commanded goals, the transitions whose
+            next states are the goals
+        """
+        sources = {}
+        for kind, part in kinds.items():
+            own = index[:, part]
+            if kind == "final":
+                sources[kind] = self._ahead(own, self._steps_left(own))
+            elif kind == "future":
+                sources[kind] = self._ahead(own, self._offsets(own, self._steps_left(own), gamma, absorbing))
+            elif kind == "next" and window is not None:
+                sources[kind] = self._ahead(own, self._offsets(own, window[:, part], gamma, absorbing))
+            elif kind == "random" and index.shape[1] == 1:
+                sources[kind] = self._draw(own.shape)
+            elif kind == "random" and window is not None:
+                # Not the states that are bootstrapped from: the first ones of an episode would be missing among them.
+                sources[kind] = index.take(_partners(part.start, part.stop, index.shape[1]), axis=1)
+        return sources
+
+    def _returns(self, index: np.ndarray, window: np.ndarray, goals: np.ndarray, gamma: float) -> np.ndarray:
+        """:return: gamma^(k-1) for the first k within the window whose state achieves the goal, 0 if there is none"""
+        returns = np.zeros(index.shape, dtype=np.float32)
+        searching = np.ones(index.shape, dtype=bool)
+        for k in range(1, int(window.max()) + 1):
+            searching &= window >= k
+            places = searching.nonzero()
+            if not len(places[0]):
+                break
+            achieved = self._reached(self._ahead(index[places], np.full(len(places[0]), k)))
+            hit = self._same_goal(goals[places], achieved, places[0].shape)
+            first = tuple(axis[hit] for axis in places)
+            returns[first], searching[first] = gamma ** (k - 1), False
+        return returns
+
+    @staticmethod
+    def _same_goal(goals: np.ndarray, achieved: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """:return: Whether the goals are equal in all coordinates, of the given shape"""
+        return (goals == achieved).reshape(*shape, -1).all(axis=-1)
+
+    def _draw(self, shape: tuple[int, ...]) -> np.ndarray:
+        """:return: Stored transitions, each as likely; four times as fast as ``randint``"""
+        return (np.random.random_sample(shape) * (self.size() * self.n_envs)).astype(np.int64)
+
+    @staticmethod
+    def _at(arrays: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
+        return {key: array[i] for key, array in arrays.items()}
+
+    def _goals(
+        self,
+        rows: np.ndarray,
+        side: dict[str, np.ndarray],
+        achieved: np.ndarray,
+        kinds: dict[str, slice],
+        sources: dict[str, np.ndarray],
+    ) -> np.ndarray:
+        """
+        :param rows: The float keys of the states
+        :param side: Their other keys
+        :param achieved: What the next states achieve, and after them those of the goals' sources
+        :param kinds: For each kind of goal its slice of the batch
+        :param sources: What :meth:`_goal_sources` returned
+        :return: The goals of all transitions, flat if they are of floats
+        """
+        commanded = rows[..., self._columns["desired_goal"]] if "desired_goal" in self._columns else side["desired_goal"]
+        goals = np.empty_like(commanded)
+        batch_size = start = rows.shape[1]
+        for kind, part in kinds.items():
+            if kind in sources:
+                end = start + part.stop - part.start
+                goals[:, part] = achieved[:, start:end]
+                start = end
+            elif kind == "original":
+                goals[:, part] = commanded[:, part]
+            elif kind == "next":
+                goals[:, part] = achieved[:, part]
+            elif batch_size == 1:
+                goals[:, part] = self._commanded(self._draw(goals.shape[:2]))
+            else:
+                partners = _partners(part.start, part.stop, batch_size)
+                goals[:, part] = (achieved if kind == "random" else commanded).take(partners, axis=1)
+        return goals
+
+    def _achieved(self, next_rows: np.ndarray, next_side: dict[str, np.ndarray]) -> np.ndarray:
+        """:return: What the next states achieve, flat if it is of floats"""
+        if "achieved_goal" in self._columns:
+            return next_rows[..., self._columns["achieved_goal"]]
+        return next_side["achieved_goal"]
+
+    def _steps_left(self, index: np.ndarray) -> np.ndarray:
+        """:return: For each transition the recorded steps to the end of its episode, its own included"""
+        position = index if self.n_envs == 1 else index // self.n_envs
+        last = self._last.take(index)
+        last[last < 0] = (self.pos - 1) % self.buffer_size
+        steps = last - position + 1
+        steps[steps <= 0] += self.buffer_size  # over the ring's seam
+        return steps
+
+    def _ahead(self, index: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """:return: The transitions of the same environments whose next states are so many steps ahead"""
+        ahead = index + (steps - 1) * self.n_envs
+        size = self.buffer_size * self.n_envs
+        return np.where(ahead >= size, ahead - size, ahead)
+
+    def _offsets(self, index: np.ndarray, horizon: np.ndarray, gamma: float, absorbing: bool) -> np.ndarray:
+        """
+        :param index: Transitions
+        :param horizon: For each the largest offset
+        :param gamma: The discount factor
+        :param absorbing: See :meth:`sample_goals`
+        :return: Offsets of later states, from the geometric law truncated to the horizon
+        """
+        uniform = np.random.random_sample(index.shape)
+        offsets = truncated_geometric(horizon, gamma, uniform)
+        if absorbing:
+            kept = self._kept[self._ahead(index, horizon)]
+            terminated = (kept >= self.n_envs) & self._kept_terminated[kept]
+            # All that lies beyond the termination is the final state.
+            unlimited = truncated_geometric(np.full_like(horizon, np.iinfo(np.int32).max), gamma, uniform)
+            offsets = np.where(terminated, np.minimum(unlimited, horizon), offsets)
+        return offsets
+
+    def _reached(self, index: np.ndarray) -> np.ndarray:
+        """:return: The achieved goals of the transitions' next states"""
+        kept = self._kept[index]
+        if "achieved_goal" in self._columns:
+            return self._next_rows(index, kept)[..., self._columns["achieved_goal"]]
+        return self._next_side("achieved_goal", index, kept)
+
+    def _commanded(self, index: np.ndarray) -> np.ndarray:
+        if "desired_goal" in self._columns:
+            return self._rows[index, self._columns["desired_goal"]]
+        return self._side["desired_goal"][index]
+
+    def _to_batch(
+        self,
+        rows: np.ndarray,
+        next_rows: np.ndarray,
+        side: dict[str, np.ndarray],
+        next_side: dict[str, np.ndarray],
+        dones: np.ndarray,
+        discounts: np.ndarray | None,
+        returns: np.ndarray | None,
+        kinds: dict[str, slice],
+        env: VecNormalize | None,
+    ) -> GoalBatch:
+        if env is not None:
+            self._normalize(rows, side, env)
+            self._normalize(next_rows, next_side, env)
+        return GoalBatch(
+            self.to_torch(rows, copy=False),
+            self.to_torch(next_rows, copy=False),
+            {key: self.to_torch(array, copy=False) for key, array in side.items()},
+            {key: self.to_torch(array, copy=False) for key, array in next_side.items()},
+            self.to_torch(dones, copy=False),
+            None if discounts is None else self.to_torch(discounts, copy=False),
+            None if returns is None else self.to_torch(returns, copy=False),
+            kinds,
+            self._layout,
+        )
+
+    def to_torch(self, array: np.ndarray, copy: bool = True) -> th.Tensor:
+        """
+        :param array: An array
+        :param copy: Whether the tensor has its own memory
+        :return: The tensor on the buffer's device; without a copy three times as fast as the overridden one
+        """
+        if copy or self.device.type != "cpu":
+            return super().to_torch(array, copy)
+        return th.from_numpy(array)
+
+    def _normalize(self, rows: np.ndarray, side: dict[str, np.ndarray], env: VecNormalize) -> None:
+        """Normalize rows and side arrays in place. A goal has the statistics of ``desired_goal``, as where the policy acts."""
+        observations = {key: rows[:, columns].reshape(-1, *self._shapes[key]) for key, columns in self._columns.items()}
+        normalized = env.normalize_obs({**observations, **side})
+        assert isinstance(normalized, dict)
+        for key, columns in self._columns.items():
+            rows[:, columns] = normalized[key].reshape(len(rows), -1)
+        side.update({key: normalized[key] for key in side})
+
+
+register_class("sb3_clearning.GoalReplayBuffer", GoalReplayBuffer)

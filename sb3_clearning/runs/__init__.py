@@ -1,0 +1,1 @@
+"""A run's life: checkpoints, resuming, signals, failing environments, exports."""

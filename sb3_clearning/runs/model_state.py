@@ -1,0 +1,219 @@
+"""A model as arrays and JSON: its arguments, spaces, weights and optimizers. Checkpoints and exports are made of it."""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from gymnasium.spaces import flatdim
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_clearning.common.standardizing_extractor import with_n_fitted
+from sb3_clearning.files.array_file import UnreadableFileError
+from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_space
+
+if TYPE_CHECKING:
+    from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+
+Model = TypeVar("Model", bound="GoalAlgorithm")
+
+_PACKAGES = ("sb3_clearning", "stable_baselines3", "torch", "numpy", "gymnasium")
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def take_model(model: "GoalAlgorithm") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """
+    :param model: A model
+    :return: What JSON can hold of it, and the arrays of its weights and optimizers
+    """
+    arguments, not_held = {}, {}
+    for name, value in [("policy", model.policy_class), *model.constructor_arguments().items()]:
+        try:
+            arguments[name] = encode(value)
+        except NotPlainError:
+            not_held[name] = repr(value)[:200]
+    content: dict[str, Any] = {
+        "algorithm": type(model).__name__,
+        "versions": {package: _version(package) for package in _PACKAGES},
+        "arguments": arguments,
+        "not_held": not_held,
+        "observation_space": encode_space(model.observation_space),
+        "action_space": encode_space(model.action_space),
+        "n_envs": model.n_envs,
+        "device": str(model.device),
+        "groups": {},
+    }
+    _, others = model._get_torch_save_params()
+    if others:
+        raise NotPlainError(f"{type(model).__name__} saves the tensors {others}, for which this file has no place.")
+    arrays: dict[str, np.ndarray] = {}
+    for owner, state in model.get_parameters().items():
+        if owner == "policy":
+            arrays.update({f"policy/{name}": tensor.detach().cpu().numpy() for name, tensor in state.items()})
+            continue
+        content["groups"][owner] = encode(state["param_groups"])
+        for index, slots in state["state"].items():
+            for slot, value in slots.items():
+                if value is not None:
+                    arrays[f"{owner}/{index}/{slot}"] = th.as_tensor(value).detach().cpu().numpy()
+    return content, arrays
+
+
+def check_finite_weights(model: "GoalAlgorithm") -> None:
+    """Raise an error if training has diverged, before a good file is replaced by one that nobody can use."""
+    for name, tensor in model.policy.state_dict().items():
+        if tensor.is_floating_point() and not th.isfinite(tensor).all():
+            raise ValueError(
+                f"The weights `{name}` are not finite: training has diverged, and nothing was saved. The last checkpoint is "
+                "whole: go on from it with a lower `learning_rate` or `w_clip`."
+            )
+
+
+def build_model(
+    algorithm: type[Model],
+    content: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    env: VecEnv | None,
+    device: th.device | str | None,
+    given: dict[str, Any],
+    where: str,
+) -> Model:
+    """
+    :param algorithm: The model's class
+    :param content: What :func:`take_model` returned
+    :param arrays: Its arrays
+    :param env: The environment; None: for prediction only
+    :param device: The device; None: the one it was saved on, if there is one here
+    :param given: Arguments in the place of the saved ones
+    :param where: How the file is called in errors
+    :return: A model with these arguments, weights and optimizers
+    """
+    if content.get("algorithm") != algorithm.__name__:
+        raise UnreadableFileError(
+            f"{where} holds a {str(content.get('algorithm'))[:50]}, not a {algorithm.__name__}: load it with the class that "
+            "wrote it."
+        )
+    missing = {name: value for name, value in content["not_held"].items() if name not in given}
+    if missing:
+        again = ", ".join(f"{name}=…" for name in missing)
+        raise UnreadableFileError(
+            f"{where} holds only plain data, and these arguments were objects of Python: {missing}. Pass them again: "
+            f"({again})."
+        )
+    arguments = {name: decode(value) for name, value in content["arguments"].items() if name not in given}
+    saved_spaces = (decode_space(content["observation_space"]), decode_space(content["action_space"]))
+    _check_sizes(arguments.get("policy_kwargs"), saved_spaces, sum(array.size for array in arrays.values()), where)
+    if device is None:
+        device = "cpu" if content["device"] == "cpu" else "auto"
+    if env is None:
+        model = algorithm(env=None, device=device, **{**arguments, **given, "_init_setup_model": False})
+        model.observation_space, model.action_space, model.n_envs = *saved_spaces, 1
+        model._setup_model()
+    else:
+        ours = (env.observation_space, env.action_space)
+        if ours != saved_spaces:
+            raise UnreadableFileError(f"The environment's spaces {ours} are not those of {where}: {saved_spaces}.")
+        model = algorithm(env=env, device=device, **{**arguments, **given})
+    set_parameters(model, content, arrays, where)
+    return model
+
+
+def _check_sizes(policy_kwargs: Any, saved_spaces: tuple[spaces.Space, ...], n_numbers: int, where: str) -> None:
+    """Raise an error before networks are built that are larger than the weights in the file."""
+    n_critics = policy_kwargs.get("n_critics", 1) if isinstance(policy_kwargs, dict) else 1
+    for sizes in _lists_of_numbers(policy_kwargs):
+        layers = [1, *sizes, 1]
+        if any(a * b * n_critics > n_critics + n_numbers for a, b in pairwise(layers)):
+            raise UnreadableFileError(f"{where} has not the weights of the networks that it tells of: {str(sizes)[:100]}.")
+    if sum(flatdim(space) for space in saved_spaces) > max(n_numbers, 2**20):
+        raise UnreadableFileError(f"{where} has not the weights of networks for its spaces.")
+
+
+def _lists_of_numbers(value: Any) -> Iterator[list[int]]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield [value]
+    elif isinstance(value, (list, tuple)):
+        yield [item for item in value if isinstance(item, int)]
+        for item in value:
+            if not isinstance(item, int):
+                yield from _lists_of_numbers(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _lists_of_numbers(item)
+
+
+def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str, np.ndarray], where: str) -> None:
+    """
+    :param model: A model with the same arguments
+    :param content: What :func:`take_model` returned
+    :param arrays: Its arrays
+    :param where: How the file is called in errors
+    """
+    own = model.get_parameters()
+    ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
+    weights = {name.removeprefix("policy/"): _tensor(array) for name, array in arrays.items() if name.startswith("policy/")}
+    weights = with_n_fitted(weights)
+    theirs = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
+    if ours != theirs:
+        different = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+        raise UnreadableFileError(f"{where} has not the weights of these networks; {str(different)[:200]} differ.")
+    states = {
+        owner: _optimizer_state(owner, own[owner], content["groups"].get(owner), arrays, model, where)
+        for owner in own
+        if owner != "policy"
+    }
+    parameters: dict[str, Any] = {"policy": weights, **states}
+    model.set_parameters(parameters, exact_match=True, device=model.device)
+
+
+def _optimizer_state(
+    owner: str, own: dict[str, Any], groups: Any, arrays: dict[str, np.ndarray], model: "GoalAlgorithm", where: str
+) -> dict[str, Any]:
+    """:return: The optimizer's state as its own ``load_state_dict`` takes it, after a check against the fresh one's"""
+    groups = decode(groups)
+
+    def kinds(given: Any) -> list[dict[str, str]]:
+        return [{key: _kind(value) for key, value in group.items()} for group in given]
+
+    if not isinstance(groups, list) or kinds(groups) != kinds(own["param_groups"]):
+        raise UnreadableFileError(f"{where} has no settings of `{owner}` that fit.")
+    if [group["params"] for group in groups] != [group["params"] for group in own["param_groups"]]:
+        raise UnreadableFileError(f"{where} has the state of other parameters for `{owner}`.")
+    part: Any = model
+    for name in owner.split("."):
+        part = getattr(part, name)
+    parameters = [parameter for group in part.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, th.Tensor]] = {}
+    for name, array in arrays.items():
+        if not name.startswith(f"{owner}/"):
+            continue
+        index, _, slot = name.removeprefix(f"{owner}/").partition("/")
+        if not index.isascii() or not index.isdigit() or int(index) >= len(parameters) or not slot.isidentifier():
+            raise UnreadableFileError(f"{where} has a state {name!r} that no parameter has.")
+        if array.shape not in ((), tuple(parameters[int(index)].shape)) or array.dtype.kind not in "fiu":
+            raise UnreadableFileError(f"{where} has a state {name!r} of another shape than its parameter.")
+        state.setdefault(int(index), {})[slot] = _tensor(array)
+    if len({frozenset(slots) for slots in state.values()}) > 1:
+        raise UnreadableFileError(f"{where} has not the whole state of `{owner}`.")
+    return {"state": state, "param_groups": groups}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__} of {len(value)}"
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def _tensor(array: np.ndarray) -> th.Tensor:
+    return th.from_numpy(array.copy())

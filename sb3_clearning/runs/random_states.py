@@ -1,0 +1,68 @@
+"""The random generators that training draws from: Python's, NumPy's, PyTorch's and the action space's."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+
+from sb3_clearning.files.array_file import UnreadableFileError
+
+
+def take_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """
+    :param action_space: The action space, which the uniform warm-up draws from
+    :return: What JSON can hold of the states, and their arrays
+    """
+    version, words, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    generator = action_space.np_random.bit_generator
+    content: dict[str, Any] = {
+        "python": [version, gauss],
+        "numpy": [name, int(position), int(has_gauss), float(cached)],
+        "action_space": _as_text(dict(generator.state)) if type(generator) is np.random.PCG64 else None,
+    }
+    arrays: dict[str, np.ndarray] = {
+        "random.python": np.array(words, dtype=np.uint64),
+        "random.numpy": np.array(keys, dtype=np.uint32),
+        "random.torch": th.get_rng_state().numpy(),
+    }
+    if th.cuda.is_available():
+        arrays.update({f"random.cuda.{i}": state.cpu().numpy() for i, state in enumerate(th.cuda.get_rng_state_all())})
+    return content, arrays
+
+
+def set_random_states(action_space: spaces.Space, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """
+    :param action_space: The action space
+    :param content: What :func:`take_random_states` returned
+    :param arrays: Its arrays
+    """
+    try:
+        version, gauss = content["python"]
+        random.setstate((version, tuple(arrays["random.python"].tolist()), gauss))
+        name, position, has_gauss, cached = content["numpy"]
+        np.random.set_state((name, arrays["random.numpy"], position, has_gauss, cached))
+        if content["action_space"] is not None:
+            action_space.np_random.bit_generator.state = _as_numbers(content["action_space"])
+        th.set_rng_state(th.from_numpy(arrays["random.torch"].copy()))
+        if th.cuda.is_available() and "random.cuda.0" in arrays:
+            names = [f"random.cuda.{i}" for i in range(th.cuda.device_count())]
+            th.cuda.set_rng_state_all([th.from_numpy(arrays[name].copy()) for name in names if name in arrays])
+    except Exception as error:  # whatever the four libraries raise for a state that is none
+        raise UnreadableFileError(
+            f"The checkpoint's random states are unreadable ({type(error).__name__}: {error})."
+        ) from error
+
+
+def _as_text(state: dict[str, Any]) -> dict[str, Any]:
+    """:return: The state with its 128-bit integers as text, which every JSON reader can hold"""
+    return {key: _as_text(item) if isinstance(item, dict) else str(item) for key, item in state.items()}
+
+
+def _as_numbers(state: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _as_numbers(item) if isinstance(item, dict) else (item if key == "bit_generator" else int(item))
+        for key, item in state.items()
+    }

@@ -1,0 +1,72 @@
+"""
+The scripts and the notebook of examples/, from beginning to end with few steps, each in a process of its own: in this one
+other tests have registered the environments' ids.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import environment
+from tests.support.pages import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+#: For each script what makes it short, and what it prints at its end.
+SCRIPTS = {
+    "first_agent.py": (["--steps", "30", "--episodes", "2"], r"success \d\.\d\d.*\nfirst action: \[.*\]"),
+    "own_environment.py": (["--steps", "30", "--episodes", "2"], r"success \d\.\d\d.*\ncommand: hang"),
+    "image_goals.py": (["--steps", "12", "--episodes", "1"], r"pixel distance 0\.\d+ → 0\.\d+"),
+    "offline_data.py": (
+        ["--steps", "10", "--transitions", "400", "--episodes", "2"],
+        r"400 transitions; no reward.*\nsuccess",
+    ),
+    "future_of_an_agent.py": (["--steps", "110"], r"torque \+2: upright with probability [01]\.\d+ ± .*\nexpected cosine"),
+    "tuning.py": (["--trials", "2", "--steps", "40"], r"best of 2: mean distance \d\.\d+ with gamma 0\.\d+"),
+}
+
+
+def test_every_script_is_here() -> None:
+    assert set(SCRIPTS) == {path.name for path in EXAMPLES.glob("*.py")}
+
+
+def output_of(script: Path, *arguments: str, cwd: Path, **variables: str) -> str:
+    command, env = [sys.executable, str(script), *arguments], environment(**variables)
+    result = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, f"{result.stdout[-3000:]}\n{result.stderr[-5000:]}"
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_runs(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium_robotics")
+    pytest.importorskip("optuna")
+    arguments, printed = SCRIPTS[name]
+    output = output_of(EXAMPLES / name, *arguments, cwd=tmp_path)
+    assert re.search(printed, output), output
+
+
+def cells() -> list[str]:
+    notebook = json.loads((EXAMPLES / "c_learning.ipynb").read_text())
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_notebook_runs(tmp_path: Path) -> None:
+    """All cells one after the other, as Jupyter does, but for pip's lines: the package is here."""
+    pytest.importorskip("gymnasium_robotics")
+    lines = [line for source in cells() for line in source.splitlines() if not line.startswith("%")]
+    (tmp_path / "cells.py").write_text("\n".join(lines))
+    assert re.search(r"success \d\.\d\d", output_of(tmp_path / "cells.py", cwd=tmp_path, SB3_CLEARNING_STEPS="40"))
+
+
+def test_notebook_is_valid_and_has_no_outputs() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(EXAMPLES / "c_learning.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        assert not cell.get("outputs"), "clear the outputs before committing"
+        assert cell.get("execution_count") is None
