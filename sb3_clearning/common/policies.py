@@ -14,7 +14,7 @@ from stable_baselines3.td3.policies import Actor, TD3Policy
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
+from sb3_clearning.common.standardizing_extractor import StandardizingExtractor, with_n_fitted
 from sb3_clearning.files.json_values import register_class
 from sb3_clearning.layers import BatchedLinear
 
@@ -154,6 +154,14 @@ class CLearningPolicy(TD3Policy):
     def _get_constructor_parameters(self) -> dict[str, Any]:
         own = {"stochastic_actor": self.stochastic_actor, "standardize": self.standardize}
         return {**super()._get_constructor_parameters(), **own}
+
+    @staticmethod
+    def upgraded(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
+        """
+        :param weights: A state dict of this version or of an earlier one
+        :return: The same as a state dict of this version
+        """
+        return with_n_fitted(weights)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """

@@ -12,7 +12,6 @@ from gymnasium import spaces
 from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_clearning.common.standardizing_extractor import with_n_fitted
 from sb3_clearning.files.array_file import UnreadableFileError
 from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_space
 
@@ -163,7 +162,7 @@ def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
     own = model.get_parameters()
     ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
     weights = {name.removeprefix("policy/"): _tensor(array) for name, array in arrays.items() if name.startswith("policy/")}
-    weights = with_n_fitted(weights)
+    weights = model.policy.upgraded(weights)
     theirs = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
     if ours != theirs:
         different = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
