@@ -1,5 +1,6 @@
 """The classifier critic and the policy that holds it together with the actor."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
