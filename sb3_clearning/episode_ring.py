@@ -141,16 +141,18 @@ class EpisodeRing(DictReplayBuffer):
     def float_states(self, at_most: int = 100_000) -> dict[str, np.ndarray]:
         """
         :param at_most: How many states are enough
-        :return: Stored states evenly over the buffer, ``(n, …)`` per key of floats; no commanded goals
+        :return: Stored states evenly over the buffer, with their commanded goals, ``(n, …)`` per key of floats
         """
         check_number("at_most", at_most, 1, whole=True)
         stored = self.size() * self.n_envs
         rows = self._rows[: stored : max(-(-stored // at_most), 1)]
-        return {
-            key: rows[:, columns].reshape(-1, *self._shapes[key])
-            for key, columns in self._columns.items()
-            if key != "desired_goal"
-        }
+        return {key: rows[:, columns].reshape(-1, *self._shapes[key]) for key, columns in self._columns.items()}
+
+    @property
+    def n_episodes(self) -> int:
+        """:return: How many episodes are stored, also in part; those that go on count, too"""
+        stored = self._kept[: self.size() * self.n_envs]
+        return int(np.count_nonzero(stored >= self.n_envs) + np.count_nonzero(self._open))
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

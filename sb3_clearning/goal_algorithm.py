@@ -21,6 +21,7 @@ from sb3_clearning.distances import DistanceTracker
 from sb3_clearning.faults import clear_faults
 from sb3_clearning.goal_batch import GoalBatch
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
+from sb3_clearning.input_scaling import fit_extractors, is_due
 from sb3_clearning.metrics import TensorMeans
 from sb3_clearning.model_files import ModelFiles
 from sb3_clearning.noise import PinkUniformActions
@@ -223,8 +224,9 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
         self._prepare_training()
-        if self._n_updates == 0:  # an agent that has learned elsewhere keeps its own
-            self.policy.fit_extractors(self._raw_states())
+        n_transitions = self.replay_buffer.added * self.n_envs
+        if is_due(self.policy, n_transitions):
+            fit_extractors(self.policy, self._raw_states(), n_transitions, self.replay_buffer.n_episodes)
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         ahead = max(SAMPLE_AHEAD // batch_size, 1)
         for done in range(0, gradient_steps, ahead):
@@ -244,8 +246,9 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     def _raw_states(self) -> dict[str, np.ndarray]:
         """:return: Stored states, without the keys that a VecNormalize normalizes"""
         normalized = normalized_keys(self._vec_normalize_env)
-        if "desired_goal" in normalized:
-            normalized.add("achieved_goal")  # whose statistics goals are standardized with
+        goals = {"achieved_goal", "desired_goal"}
+        if normalized & goals:
+            normalized |= goals  # they are scaled alike
         return {key: values for key, values in self.replay_buffer.float_states().items() if key not in normalized}
 
     def _make_plain(self) -> PlainUpdate | None:

@@ -21,6 +21,7 @@ from sb3_clearning.plain_values import (
     encode,
     encode_space,
 )
+from sb3_clearning.standardizing_extractor import with_n_fitted
 
 if TYPE_CHECKING:
     from sb3_clearning.goal_algorithm import GoalAlgorithm
@@ -169,6 +170,7 @@ def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
     own = model.get_parameters()
     ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
     weights = {name.removeprefix("policy/"): _tensor(array) for name, array in arrays.items() if name.startswith("policy/")}
+    weights = with_n_fitted(weights)
     theirs = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
     if ours != theirs:
         different = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))

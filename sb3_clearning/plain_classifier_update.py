@@ -41,7 +41,8 @@ class PlainClassifierUpdate(PlainUpdate):
         :param weights: ``(batch,)``
         :return: The logits before the step, ``(n_critics, batch)``
         """
-        activations = self.critic.forward(th.cat([self._seen(batch), batch.actions], dim=1))
+        features = self._features(self._observations(batch), self.model.critic)
+        activations = self.critic.forward(th.cat([features, batch.actions], dim=1))
         probabilities = activations[-1].squeeze(-1).sigmoid()
         gradient = (probabilities - labels).mul_(weights)  # of the cross entropy with respect to the logits
         if self.model.classifier_loss == "mse":
@@ -57,10 +58,11 @@ class PlainClassifierUpdate(PlainUpdate):
         :param batch: The batch
         :return: The smallest logits of the actor's actions, ``(batch,)``
         """
-        features = self._seen(batch)
+        model = self.model
+        features, critic_features = self._features_of_both(self._observations(batch), model.actor, model.critic)
         activations = self.actor.forward(features)
         actions = activations[-1][0].tanh()
-        critic_activations = self.critic.forward(th.cat([features, actions], dim=1))
+        critic_activations = self.critic.forward(th.cat([critic_features, actions], dim=1))
         logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
         gradient = self._objective_gradient(logits) / -len(logits)
         action_gradient = self._through_smallest(critic_activations, smallest, gradient.unsqueeze(-1))

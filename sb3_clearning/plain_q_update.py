@@ -30,7 +30,8 @@ class PlainQUpdate(PlainUpdate):
         :param targets: ``(batch,)``
         :return: The outputs before the step, ``(n_critics, batch)``
         """
-        activations = self.critic.forward(th.cat([self._seen(batch), batch.actions], dim=1))
+        features = self._features(self._observations(batch), self.model.critic)
+        activations = self.critic.forward(th.cat([features, batch.actions], dim=1))
         outputs = activations[-1].squeeze(-1)
         # (Q - y)^2 has the gradient 2 (Q - y), the cross entropy Q - y with respect to the logit.
         scale = 2 if self.model.q_loss == "mse" else 1
@@ -45,10 +46,11 @@ class PlainQUpdate(PlainUpdate):
         :param batch: The batch
         :return: The first critic's outputs for the actor's actions, ``(batch,)``
         """
-        features = self._seen(batch)
+        model = self.model
+        features, critic_features = self._features_of_both(self._observations(batch), model.actor, model.critic)
         activations = self.actor.forward(features)
         actions = activations[-1][0].tanh()
-        _, *hidden, outputs = self.critic.forward(th.cat([features, actions], dim=1), n=1)
+        _, *hidden, outputs = self.critic.forward(th.cat([critic_features, actions], dim=1), n=1)
         gradient = th.full_like(outputs[0], -1 / len(actions))
         if self.model.q_loss == "bce":
             probabilities = outputs[0].sigmoid()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch as th
+from stable_baselines3.common.policies import BaseModel
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
 from stable_baselines3.td3.policies import Actor
 from torch import nn
@@ -63,8 +64,6 @@ class PlainUpdate:
         self.actor, self.actor_target, self.critic, self.critic_target = self._networks
         self.actor_adam, self.critic_adam = PlainAdam(model.actor.optimizer), PlainAdam(model.critic.optimizer)  # type: ignore[arg-type]
         self.n_features = model.actor.features_dim
-        extractor = model.actor.features_extractor
-        self._extractor = extractor if isinstance(extractor, StandardizingExtractor) else None
         self.model = model
 
     @classmethod
@@ -98,14 +97,23 @@ class PlainUpdate:
             network.is_current() for network in self._networks
         )
 
-    def _features(self, rows: th.Tensor) -> th.Tensor:
-        """:return: What the networks see of observations ``(batch, n_features)``: all four have the same statistics"""
-        return rows if self._extractor is None else self._extractor.standardize(rows)
+    @staticmethod
+    def _features(rows: th.Tensor, network: BaseModel) -> th.Tensor:
+        """:return: What a network sees of observations ``(batch, n_features)``"""
+        extractor = network.features_extractor
+        return extractor.standardize(rows) if isinstance(extractor, StandardizingExtractor) else rows
 
-    def _seen(self, batch: GoalBatch) -> th.Tensor:
-        """:return: What the networks see of a batch's observations"""
+    def _features_of_both(self, rows: th.Tensor, actor: BaseModel, critic: BaseModel) -> tuple[th.Tensor, th.Tensor]:
+        """:return: What an actor and critics see of observations: as a rule the same, and then computed once"""
+        features, one, two = self._features(rows, actor), actor.features_extractor, critic.features_extractor
+        if isinstance(one, StandardizingExtractor) and isinstance(two, StandardizingExtractor) and one.sees_the_same_as(two):
+            return features, features
+        return features, self._features(rows, critic)
+
+    def _observations(self, batch: GoalBatch) -> th.Tensor:
+        """:return: A batch's observations, ``(batch, n_features)``"""
         assert batch.inputs is not None
-        return self._features(batch.inputs[:, : self.n_features])
+        return batch.inputs[:, : self.n_features]
 
     @th.no_grad()
     def act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
@@ -117,7 +125,7 @@ class PlainUpdate:
         """
         keys = self.model.replay_buffer.observation_space.spaces
         features = np.concatenate([obs[key].reshape(len(obs[key]), -1) for key in keys], axis=1, dtype=np.float32)
-        rows = self._features(th.as_tensor(features, device=self.model.device))
+        rows = self._features(th.as_tensor(features, device=self.model.device), self.model.actor)
         return self.actor.forward(rows)[-1][0].tanh().cpu().numpy()
 
     @th.no_grad()
@@ -128,13 +136,14 @@ class PlainUpdate:
         :return: The target critics' outputs for the next states and the target actor's noisy actions, ``(n_critics, part)``
         """
         assert batch.next_inputs is not None
-        model, features = self.model, self._features(batch.next_inputs[part])
+        model = self.model
+        features, critic_features = self._features_of_both(batch.next_inputs[part], model.actor_target, model.critic_target)
         actions = self.actor_target.forward(features)[-1][0].tanh_()
         noise = (
             th.randn_like(actions).mul_(model.target_policy_noise).clamp_(-model.target_noise_clip, model.target_noise_clip)
         )
         actions = actions.add_(noise).clamp_(-1, 1)
-        return self.critic_target.forward(th.cat([features, actions], dim=1))[-1].squeeze(-1)
+        return self.critic_target.forward(th.cat([critic_features, actions], dim=1))[-1].squeeze(-1)
 
     def _descend_critic(self, activations: list[th.Tensor], gradient: th.Tensor) -> None:
         """

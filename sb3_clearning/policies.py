@@ -1,11 +1,9 @@
 """The classifier critic and the policy that holds it together with the actor."""
 
 import math
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.policies import BaseModel
@@ -17,7 +15,7 @@ from stable_baselines3.td3.policies import Actor, TD3Policy
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.standardizing_extractor import StandardizingExtractor, fit_extractors
+from sb3_clearning.standardizing_extractor import StandardizingExtractor
 
 
 class BatchedLinear(nn.Module):
@@ -125,9 +123,9 @@ class CLearningPolicy(TD3Policy):
     :param n_critics: Number of classifiers
     :param share_features_extractor: Whether actor and classifiers share the features extractor
     :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one
-    :param standardize: Whether the networks see observations and goals with mean 0 and deviation 1, as they were in the replay
-        buffer before the first update. Only keys of floats, and of these not what a VecNormalize normalizes; has no effect
-        with a features extractor of your own
+    :param standardize: Whether the networks see observations and goals with mean 0 and deviation 1 over the replay buffer,
+        limited to ±10. The statistics follow the data for the first 32,768 transitions, then stay. Only keys of floats, and of
+        these not what a VecNormalize normalizes; has no effect with a features extractor of your own
     """
 
     critic: ClassifierCritic  # type: ignore[assignment]
@@ -178,14 +176,6 @@ class CLearningPolicy(TD3Policy):
     def _get_constructor_parameters(self) -> dict[str, Any]:
         own = {"stochastic_actor": self.stochastic_actor, "standardize": self.standardize}
         return {**super()._get_constructor_parameters(), **own}
-
-    def fit_extractors(self, states: Mapping[str, np.ndarray]) -> None:
-        """
-        Take the means and deviations that observations are standardized with from data, unless that was done before.
-
-        :param states: ``(n, …)`` per key of floats
-        """
-        fit_extractors((self.actor, self.actor_target, self.critic, self.critic_target), states)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """

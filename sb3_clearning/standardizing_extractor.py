@@ -1,31 +1,41 @@
 """StandardizingExtractor: what the networks see has mean 0 and deviation 1."""
 
-import warnings
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.policies import BaseModel
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.type_aliases import TensorDict
 from torch import nn
 
-#: Of fewer states than these a mean and a deviation say little.
-FEW_STATES = 10
 #: No coordinate's deviation counts as less than this share of the median one: what hardly moves is not blown up.
 SMALLEST_DEVIATION = 0.1
+#: Scaled values are limited to plus and minus this: what was never seen before must not drown everything else.
+LIMIT = 10.0
+#: The data doubles between two fits. A deviation that changes by more than this factor belongs to a coordinate that was all
+#: but constant, about which nothing was learned: its weights keep their size. On FetchPush the deviation of the object's
+#: rotation grows 130-fold when it is first hit, and weights 130 times as large would drown all other inputs.
+MOST_CHANGE = 4.0
+#: The last fit comes before this many transitions. By then there are hundreds of episodes on most tasks (32 where they have
+#: 1,000 steps), new data changes little, and most of the training is still to come.
+LAST_FIT = 32_768
+
+_GOALS = ("achieved_goal", "desired_goal")
 
 
 class StandardizingExtractor(CombinedExtractor):
     """
     SB3's CombinedExtractor, then for each coordinate of the vectors in it (not for the features of images): minus its mean,
-    divided by its deviation. These are 0 and 1 until :meth:`fit` takes them from data, once: networks that have learned would
-    see everything change under them.
+    divided by its deviation, limited to plus and minus ``LIMIT``. Until the first :meth:`fit`, observations stay as they are.
 
     In metres an object's move of some centimetres is lost beside the arm's, and the classifiers learn it late.
+
+    The state dict has ``mean``, ``deviation`` and ``n_fitted``: the number of transitions that there were at the last fit. 0
+    means never fitted, more than half of ``LAST_FIT`` means that there will be no other fit.
 
     :param observation_space: The observations, with ``achieved_goal`` and ``desired_goal``
     :param cnn_output_dim: Number of features of an image
@@ -34,14 +44,16 @@ class StandardizingExtractor(CombinedExtractor):
 
     mean: th.Tensor
     deviation: th.Tensor
-    is_fitted: th.Tensor
+    n_fitted: th.Tensor
+    _limits: th.Tensor
 
     def __init__(self, observation_space: spaces.Dict, cnn_output_dim: int = 256, normalized_image: bool = False) -> None:
         super().__init__(observation_space, cnn_output_dim, normalized_image)
         self.register_buffer("mean", th.zeros(self.features_dim))
         self.register_buffer("deviation", th.ones(self.features_dim))
-        self.register_buffer("is_fitted", th.tensor(False))
-        # Where the vectors stand among the features.
+        self.register_buffer("n_fitted", th.zeros(()))
+        self.register_buffer("_limits", th.full((self.features_dim,), th.inf), persistent=False)
+        # Where the vectors are among the features.
         self._columns: dict[str, slice] = {}
         start = 0
         for key, extractor in self.extractors.items():
@@ -49,7 +61,15 @@ class StandardizingExtractor(CombinedExtractor):
             stop = start + (get_flattened_obs_dim(observation_space[key]) if is_vector else cnn_output_dim)
             if is_vector:
                 self._columns[key] = slice(start, stop)
+                if np.issubdtype(observation_space[key].dtype, np.floating):  # the others are not scaled
+                    self._limits[start:stop] = LIMIT
             start = stop
+        self._copy_to_host()
+
+    def _copy_to_host(self) -> None:
+        """Keep what every update asks for where no device has to be waited for."""
+        self._n_fitted = float(self.n_fitted)
+        self._statistics = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
 
     def forward(self, observations: TensorDict) -> th.Tensor:
         """
@@ -61,33 +81,70 @@ class StandardizingExtractor(CombinedExtractor):
     def standardize(self, features: th.Tensor) -> th.Tensor:
         """
         :param features: All keys one after the other, ``(batch, features_dim)``
-        :return: Each coordinate with mean 0 and deviation 1
+        :return: Each coordinate with mean 0 and deviation 1, within the limit
         """
-        return (features - self.mean) / self.deviation
+        scaled = (features - self.mean) / self.deviation
+        return scaled.clamp(-self._limits, self._limits) if self.is_fitted else scaled
 
-    def fit(self, states: Mapping[str, np.ndarray]) -> None:
+    @property
+    def is_fitted(self) -> bool:
+        """:return: Whether there are means and deviations"""
+        return self._n_fitted > 0
+
+    @property
+    def is_final(self) -> bool:
+        """:return: Whether the means and deviations stay for good, as the data would double only after ``LAST_FIT``"""
+        return 2 * self._n_fitted > LAST_FIT
+
+    def is_due(self, n_transitions: int) -> bool:
         """
-        Take means and deviations from data, unless it was done before. Goals are states: commanded ones get the statistics of
-        those that were achieved.
+        :param n_transitions: The number of transitions that were ever stored
+        :return: Whether it is time to fit: at first, then each time that the data has doubled, until ``LAST_FIT``
+        """
+        return not self.is_final and n_transitions >= 2 * self._n_fitted
+
+    def sees_the_same_as(self, other: "StandardizingExtractor") -> bool:
+        """
+        :param other: Another extractor of the same observations
+        :return: Whether both scale them in the same way
+        """
+        return self is other or (self.is_fitted == other.is_fitted and self._statistics == other._statistics)
+
+    def fit(self, states: Mapping[str, np.ndarray], n_transitions: int) -> tuple[th.Tensor, th.Tensor]:
+        """
+        Take means and deviations from data. Achieved and commanded goals are pooled: the same place has the same scaled value,
+        and commanded goals that nothing has reached yet are within the scale.
 
         :param states: ``(n, …)`` per key; keys that are not in it stay as they are
+        :param n_transitions: The number of transitions that were ever stored
+        :return: A slope and an offset for each feature, ``(features_dim,)`` in float64: what was ``z`` before is now
+            ``slope * z' + offset``. This is exact within the limit, except for a deviation that has changed by more than
+            ``MOST_CHANGE``: there only at the old mean
         """
-        if self.is_fitted:
-            return
-        sources = {key: "achieved_goal" if key == "desired_goal" else key for key in self._columns}
-        flat = {key: self._checked(key, states[source]) for key, source in sources.items() if source in states}
-        if not flat:
-            return
+        flat = {key: self._checked(key, states[key]) for key in self._columns if key in states}
+        if all(key in flat for key in _GOALS):
+            flat.update(dict.fromkeys(_GOALS, np.concatenate([flat[key] for key in _GOALS])))
         deviations = {key: values.std(axis=0, dtype=np.float64) for key, values in flat.items()}
         # Of the whole state: an object that random actions hardly touched would make a goal's own median tiny.
         state = [deviation for key, deviation in deviations.items() if key != "desired_goal"]
-        smallest = SMALLEST_DEVIATION * np.median(np.concatenate(state))
+        smallest = SMALLEST_DEVIATION * np.median(np.concatenate(state)) if state else 0.0
+        old_mean, old_deviation = (values.to(th.float64, copy=True) for values in (self.mean, self.deviation))
         for key, values in flat.items():
             deviation = np.maximum(deviations[key], smallest)
             deviation[deviation == 0] = 1.0
             self.mean[self._columns[key]] = th.as_tensor(values.mean(axis=0, dtype=np.float64)).to(self.mean)
             self.deviation[self._columns[key]] = th.as_tensor(deviation).to(self.deviation)
-        self.is_fitted.fill_(True)
+        self.n_fitted.fill_(n_transitions)
+        self._copy_to_host()
+        change = self.deviation.double() / old_deviation
+        slope = th.where(change.log().abs() > math.log(MOST_CHANGE), 1.0, change)
+        offset = slope * (self.mean.double() - old_mean) / self.deviation.double()
+        return slope, offset.clamp(-LIMIT, LIMIT)
+
+    def freeze(self) -> None:
+        """Keep the means and deviations for good."""
+        self.n_fitted.clamp_(min=LAST_FIT)
+        self._copy_to_host()
 
     def _checked(self, key: str, values: np.ndarray) -> np.ndarray:
         """:return: A key's values, ``(n, size)``"""
@@ -97,29 +154,20 @@ class StandardizingExtractor(CombinedExtractor):
         return values.reshape(len(values), size)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        # A file from before these were there holds networks of the observations themselves.
-        for name, value in (("mean", self.mean), ("deviation", self.deviation), ("is_fitted", th.tensor(True))):
-            state_dict.setdefault(prefix + name, value)
+        own = {name: state_dict.pop(name) for name in list(state_dict) if name.startswith(prefix)}
+        state_dict.update(with_n_fitted(own))
         super()._load_from_state_dict(state_dict, prefix, *arguments)
+        self._copy_to_host()
 
 
-def fit_extractors(networks: Iterable[BaseModel], states: Mapping[str, np.ndarray]) -> None:
+def with_n_fitted(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
     """
-    Take the means and deviations from data, for each network that standardizes.
-
-    :param networks: Actors and critics
-    :param states: ``(n, …)`` per key of floats
+    :param weights: A state dict, perhaps of before ``n_fitted``: then it has ``is_fitted``, and statistics that never changed
+    :return: The same with ``n_fitted``
     """
-    found = [network.features_extractor for network in networks]
-    extractors = [
-        extractor for extractor in found if isinstance(extractor, StandardizingExtractor) and not extractor.is_fitted
-    ]
-    n = min((len(values) for values in states.values()), default=FEW_STATES)
-    if extractors and 0 < n < FEW_STATES:
-        warnings.warn(
-            f"The networks' inputs are standardized, for good, by the mean and deviation of {n} states, all that there are at "
-            "the first update: give `learning_starts` some hundred steps, or pass `policy_kwargs=dict(standardize=False)`.",
-            stacklevel=2,
-        )
-    for extractor in extractors:
-        extractor.fit(states)
+    found = {}
+    for name, tensor in weights.items():
+        if name.rpartition(".")[2] == "is_fitted":
+            name, tensor = name.removesuffix("is_fitted") + "n_fitted", LAST_FIT * tensor.float()
+        found[name] = tensor
+    return found

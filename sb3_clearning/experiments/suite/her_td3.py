@@ -9,8 +9,9 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv
 
+from sb3_clearning.input_scaling import fit_extractors, is_due
 from sb3_clearning.noise import PinkActionNoise, PinkUniformActions
-from sb3_clearning.standardizing_extractor import StandardizingExtractor, fit_extractors
+from sb3_clearning.standardizing_extractor import StandardizingExtractor
 
 
 def _with_extractor(standardize: bool = True, **policy_kwargs: Any) -> dict[str, Any]:
@@ -65,16 +66,17 @@ class HerTD3(TD3):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """
-        Do the updates; before the first one, take the statistics that observations are standardized with.
+        Do the updates; before them, take the statistics that observations are standardized with, where that is due.
 
         :param gradient_steps: Number of updates
         :param batch_size: Size of each batch
         """
-        if self._n_updates == 0:
-            assert isinstance(self.replay_buffer, HerReplayBuffer)
-            states = {key: array[: self.replay_buffer.size()] for key, array in self.replay_buffer.observations.items()}
-            flat = {key: array.reshape(-1, array.shape[-1]) for key, array in states.items() if key != "desired_goal"}
-            fit_extractors((self.actor, self.actor_target, self.critic, self.critic_target), flat)
+        assert isinstance(self.replay_buffer, HerReplayBuffer)
+        n_steps = self.replay_buffer.size()
+        if is_due(self.policy, n_steps * self.n_envs):
+            states = {key: array[:n_steps] for key, array in self.replay_buffer.observations.items()}
+            flat = {key: array.reshape(-1, array.shape[-1]) for key, array in states.items()}
+            fit_extractors(self.policy, flat, n_steps * self.n_envs)
         super().train(gradient_steps, batch_size)
 
     def _excluded_save_params(self) -> list[str]:

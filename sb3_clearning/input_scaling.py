@@ -1,0 +1,128 @@
+"""The scaling of the networks' inputs follows the data while there is little of it, and what was learned stays as it was."""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.policies import BaseModel, ContinuousCritic
+from stable_baselines3.sac.policies import Actor as GaussianActor
+from stable_baselines3.td3.policies import Actor, TD3Policy
+from torch import nn
+
+from sb3_clearning.policies import BatchedLinear, ClassifierCritic
+from sb3_clearning.standardizing_extractor import StandardizingExtractor
+
+#: A scale that stays for good should come from more episodes than these.
+FEW_EPISODES = 5
+
+
+def _scaled(policy: TD3Policy) -> dict[StandardizingExtractor, list[BaseModel]]:
+    """:return: The extractors that scale their inputs, each with the networks that read it (several may share one)"""
+    found: dict[StandardizingExtractor, list[BaseModel]] = {}
+    network: BaseModel
+    for network in (policy.actor, policy.actor_target, policy.critic, policy.critic_target):
+        if isinstance(network.features_extractor, StandardizingExtractor):
+            found.setdefault(network.features_extractor, []).append(network)
+    return found
+
+
+def is_due(policy: TD3Policy, n_transitions: int) -> bool:
+    """
+    :param policy: A policy
+    :param n_transitions: The number of transitions that were ever stored
+    :return: Whether it is time for :func:`fit_extractors`
+    """
+    return any(extractor.is_due(n_transitions) for extractor in _scaled(policy))
+
+
+def fit_extractors(
+    policy: TD3Policy, states: Mapping[str, np.ndarray], n_transitions: int, n_episodes: int | None = None
+) -> None:
+    """
+    Take the means and deviations that inputs are scaled with from data, where that is due. At a refit the networks' first
+    layers change with them, so that the networks' outputs stay the same. Where this is not possible, the first fit is final.
+
+    :param policy: The policy
+    :param states: ``(n, …)`` per key of floats
+    :param n_transitions: The number of transitions that were ever stored
+    :param n_episodes: The number of episodes that the states come from, for a warning if these are few
+    """
+    scaled = _scaled(policy)
+    due = [extractor for extractor in scaled if extractor.is_due(n_transitions)]
+    can_follow = all(_first_layers(network) for networks in scaled.values() for network in networks)
+    for extractor in due:
+        is_first = not extractor.is_fitted
+        if is_first or can_follow:
+            slope, offset = extractor.fit(states, n_transitions)
+        if not can_follow:
+            extractor.freeze()
+        elif not is_first:
+            for network in scaled[extractor]:
+                _follow(network, slope, offset)
+    is_final = any(extractor.is_final for extractor in due)
+    if is_final and states and n_episodes is not None and n_episodes < FEW_EPISODES:
+        warnings.warn(
+            f"The networks' inputs are scaled, from now on for good, by the mean and deviation of the states of {n_episodes} "
+            "episodes; states far from these are cut off. Collect more episodes before the first update (`learning_starts`), "
+            "or scale the observations yourself and pass `policy_kwargs=dict(standardize=False)`.",
+            stacklevel=3,
+        )
+
+
+def _first_layers(network: BaseModel) -> list[nn.Linear | BatchedLinear]:
+    """:return: The layers that read the features, or nothing if they cannot follow another scale"""
+    readers: list[nn.Module] = []
+    if type(network) is Actor:
+        readers = [network.mu]
+    elif type(network) is GaussianActor:
+        readers = [network.latent_pi] if len(network.latent_pi) else [network.mu, network.log_std]  # type: ignore[list-item]
+    elif type(network) is ContinuousCritic:
+        readers = list(network.q_networks)
+    elif type(network) is ClassifierCritic:
+        readers = [network.classifiers]
+    layers = [reader[0] if type(reader) is nn.Sequential else reader for reader in readers]
+    if type(network.features_extractor) is not StandardizingExtractor or not all(_can_follow(layer) for layer in layers):
+        return []
+    return layers  # type: ignore[return-value]
+
+
+def _can_follow(layer: nn.Module) -> bool:
+    """:return: Whether a layer is linear, with parameters that no one has frozen or replaced"""
+    if type(layer) not in (nn.Linear, BatchedLinear):
+        return False
+    return all(isinstance(values, nn.Parameter) and values.requires_grad for values in (layer.weight, layer.bias))
+
+
+@th.no_grad()
+def _follow(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None:
+    """
+    Change a network's first layers so that its outputs stay the same. With the old features ``z = slope * z' + offset``,
+    ``W z + b`` is ``(W * slope) z' + (b + W offset)``. Polyak averaging commutes with this linear map, so targets stay
+    averages of their networks. Everything is written in place, because the fast path has views of the parameters.
+
+    :param network: An actor or critics
+    :param slope: For each feature, ``(features_dim,)`` in float64
+    :param offset: For each feature, ``(features_dim,)`` in float64
+    """
+    slope, offset = slope[:, None], offset[:, None]
+    optimizer = getattr(network, "optimizer", None)  # targets have none
+    for layer in _first_layers(network):
+
+        def of_features(values: th.Tensor, layer: nn.Module = layer) -> th.Tensor:
+            """:return: A view ``(…, features_dim, outputs)``; behind the features come the critics' actions, which stay"""
+            return (values if isinstance(layer, BatchedLinear) else values.t())[..., : len(slope), :]
+
+        weight = of_features(layer.weight)
+        layer.bias.add_((weight * offset).sum(dim=-2).reshape(layer.bias.shape))
+        weight.copy_(weight * slope)
+        state = {} if optimizer is None else optimizer.state
+        averages, bias_averages = state.get(layer.weight, {}), state.get(layer.bias, {})
+        for name in {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"} & averages.keys():
+            average, bias_average = of_features(averages[name]), bias_averages[name]
+            if name == "exp_avg":  # a mean of gradients, which are linear in each other by the chain rule
+                average.copy_((average - offset * bias_average) / slope)
+            else:
+                # Their squares also have a product of both gradients, whose mean is not known. Without it no step becomes
+                # larger than sqrt(2) times what it could be before (Cauchy-Schwarz), whatever slope and offset are.
+                average.copy_((average + offset.square() * bias_average) / slope.square())
