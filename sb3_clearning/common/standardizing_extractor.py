@@ -1,5 +1,6 @@
 """StandardizingExtractor: what the networks see has mean 0 and deviation 1."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +16,10 @@ from torch import nn
 SMALLEST_DEVIATION = 0.1
 #: Scaled values are limited to plus and minus this: what was never seen before must not drown everything else.
 LIMIT = 10.0
-#: At a refit no weight grows by more than this factor. The data doubles between two fits, so a deviation that grows more
-#: belongs to a coordinate that was all but constant (on FetchPush the deviation of the object's rotation grows 130-fold when
-#: it is first hit). Weights 130 times as large would bring back what the limit prevents: one input that drowns all others.
-MOST_GROWTH = 4.0
+#: The data doubles between two fits. A deviation that changes by more than this factor belongs to a coordinate that was all
+#: but constant, about which nothing was learned: its weights keep their size. On FetchPush the deviation of the object's
+#: rotation grows 130-fold when it is first hit, and weights 130 times as large would drown all other inputs.
+MOST_CHANGE = 4.0
 #: The last fit comes before this many transitions. By then there are hundreds of episodes on most tasks (32 where they have
 #: 1,000 steps), new data changes little, and most of the training is still to come.
 LAST_FIT = 32_768
@@ -82,9 +83,8 @@ class StandardizingExtractor(CombinedExtractor):
         :param features: All keys one after the other, ``(batch, features_dim)``
         :return: Each coordinate with mean 0 and deviation 1, within the limit
         """
-        if not self.is_fitted:
-            return features
-        return ((features - self.mean) / self.deviation).clamp(-self._limits, self._limits)
+        scaled = (features - self.mean) / self.deviation
+        return scaled.clamp(-self._limits, self._limits) if self.is_fitted else scaled
 
     @property
     def is_fitted(self) -> bool:
@@ -118,8 +118,8 @@ class StandardizingExtractor(CombinedExtractor):
         :param states: ``(n, …)`` per key; keys that are not in it stay as they are
         :param n_transitions: The number of transitions that were ever stored
         :return: A slope and an offset for each feature, ``(features_dim,)`` in float64: what was ``z`` before is now
-            ``slope * z' + offset``. This is exact within the limit, unless a deviation has grown by more than ``MOST_GROWTH``;
-            then only around the old mean
+            ``slope * z' + offset``. This is exact within the limit, except for a deviation that has changed by more than
+            ``MOST_CHANGE``: there only at the old mean
         """
         flat = {key: self._checked(key, states[key]) for key in self._columns if key in states}
         if all(key in flat for key in _GOALS):
@@ -128,7 +128,7 @@ class StandardizingExtractor(CombinedExtractor):
         # Of the whole state: an object that random actions hardly touched would make a goal's own median tiny.
         state = [deviation for key, deviation in deviations.items() if key != "desired_goal"]
         smallest = SMALLEST_DEVIATION * np.median(np.concatenate(state)) if state else 0.0
-        old_mean, old_deviation = self.mean.double(), self.deviation.double()
+        old_mean, old_deviation = (values.to(th.float64, copy=True) for values in (self.mean, self.deviation))
         for key, values in flat.items():
             deviation = np.maximum(deviations[key], smallest)
             deviation[deviation == 0] = 1.0
@@ -136,7 +136,8 @@ class StandardizingExtractor(CombinedExtractor):
             self.deviation[self._columns[key]] = th.as_tensor(deviation).to(self.deviation)
         self.n_fitted.fill_(n_transitions)
         self._copy_to_host()
-        slope = (self.deviation.double() / old_deviation).clamp(max=MOST_GROWTH)
+        change = self.deviation.double() / old_deviation
+        slope = th.where(change.log().abs() > math.log(MOST_CHANGE), 1.0, change)
         offset = slope * (self.mean.double() - old_mean) / self.deviation.double()
         return slope, offset.clamp(-LIMIT, LIMIT)
 

@@ -28,6 +28,7 @@ class ClassifierModel(Protocol):
     critic: Any
     device: th.device
     replay_buffer: Any
+    commanded_goal_fraction: float
 
     @property
     def log_mass(self) -> float:

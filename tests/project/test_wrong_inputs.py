@@ -32,6 +32,7 @@ from sb3_clearning import (
     evaluate_goals,
     losses,
 )
+from sb3_clearning.common.input_scaling import fit_extractors
 from sb3_clearning.envs import GoalFromObservation, NoisyGoal
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
@@ -308,8 +309,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearningPolicy", policy(net_arch=[0]), "`net_arch` must be at least 1, not 0"),
     ("CLearningPolicy", policy(n_quantiles=5), "unexpected keyword argument 'n_quantiles'"),
     ("CLearningPolicy.actions_and_pre_tanh", lambda: small_model(PointEnv()).policy.actions_and_pre_tanh({key: th.zeros(2, 9) for key in OBS}), "must match the size"),
-    ("CLearningPolicy.fit_extractors", lambda: small_model(PointEnv()).policy.fit_extractors({"observation": np.zeros((4, 9))}), r"arrays \(n, 3\) for 'observation', not \(4, 9\)"),
-    ("CLearningPolicy.fit_extractors", lambda: small_model(PointEnv()).policy.fit_extractors({"observation": np.zeros((0, 3))}), r"not \(0, 3\)"),
+    ("fit_extractors", lambda: fit_extractors(small_model(PointEnv()).policy, {"observation": np.zeros((4, 9))}, 4), r"arrays \(n, 3\) for 'observation', not \(4, 9\)"),
+    ("fit_extractors", lambda: fit_extractors(small_model(PointEnv()).policy, {"observation": np.zeros((0, 3))}, 4), r"not \(0, 3\)"),
     ("CLearningPolicy", policy(standardize="yes"), "`standardize` in `policy_kwargs` must be True or False, not 'yes'"),
     ("ClassifierCritic.forward", lambda: small_model(PointEnv()).critic({key: th.zeros(2, len(value)) for key, value in OBS.items()}, th.zeros(2, 5)), "Expected size|shapes"),
     ("ClassifierCritic.logits", lambda: small_model(PointEnv()).critic.logits(th.zeros(2, 5)), "Expected size|shapes"),
