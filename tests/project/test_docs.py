@@ -281,6 +281,18 @@ def test_regions_without_results_keep_their_text(generate: ModuleType, tmp_path:
 # -- the pages ---------------------------------------------------------------------------------------------------------
 
 
+def test_names_with_a_trailing_underscore_are_shown_whole(tmp_path: Path) -> None:
+    """In reStructuredText ``lambda_`` is a reference: without conf.py's hook the reference shows ``lambda``."""
+    pytest.importorskip("myst_parser")
+    only_api = ["-D", "root_doc=api", "-D", "include_patterns=api.md", "-D", "extensions=myst_parser,sphinx.ext.autodoc"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", *only_api, str(ROOT / "docs"), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    parameters = re.findall(r"<strong>(\w+)</strong> –", (tmp_path / "api.html").read_text())
+    assert "lambda_" in parameters
+    assert "lambda" not in parameters
+
+
 @pytest.mark.slow
 def test_pages_build_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("myst_parser")
