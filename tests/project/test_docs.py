@@ -278,6 +278,35 @@ def test_regions_without_results_keep_their_text(generate: ModuleType, tmp_path:
     assert generate.filled(text, tmp_path) == (text, {"core"})
 
 
+# -- the diagram of rooms ----------------------------------------------------------------------------------------------
+
+
+def test_diagram_is_that_of_the_imports(generate: ModuleType) -> None:
+    drawn = ROOT / "docs" / "images" / "rooms.svg"
+    assert generate.generated()[drawn] == drawn.read_text(), "run `python docs/generate.py`"
+
+
+def test_diagram_misses_no_import_of_the_sources(generate: ModuleType) -> None:
+    """Compared with the lines themselves: ``from sb3_clearning.room…`` in a room's files, except for annotations only."""
+    package, written = ROOT / "sb3_clearning", set()
+    for path in package.rglob("*.py"):
+        importer = path.relative_to(package).with_suffix("").parts[0]
+        source = re.sub(r"^if TYPE_CHECKING:\n(?: .*\n|\n)+", "", path.read_text(), flags=re.MULTILINE)
+        for imported in re.findall(r"^\s*(?:from|import) sb3_clearning\.(\w+)", source, flags=re.MULTILINE):
+            if importer not in ("__init__", imported):
+                written.add((importer, imported))
+    assert written
+    assert written <= generate.rooms.imports()
+
+
+def test_import_against_the_order_is_drawn_in_red(generate: ModuleType) -> None:
+    edge = generate.rooms.Import
+    right = generate.rooms.diagram(["top", "bottom"], {edge("top", "bottom")})
+    wrong = generate.rooms.diagram(["top", "bottom"], {edge("bottom", "top")})
+    assert "#c0392b" not in right
+    assert "#c0392b" in wrong
+
+
 # -- the pages ---------------------------------------------------------------------------------------------------------
 
 
