@@ -10,13 +10,14 @@ PACKAGE = Path(__file__).resolve().parents[2] / "sb3_clearning"
 ALLOWED = {"torch", "numpy", "gymnasium", "stable_baselines3", "safetensors", "filelock"}
 EXTRAS = ("mujoco", "metaworld", "dm_control", "gymnasium_robotics", "shimmy", "rl_zoo3", "optuna", "minari", "matplotlib")
 ROOMS = ("clearning", "goal_td3", "common", "runs", "prediction", "replay", "files")
-#: Wrappers and what they share. The other modules of envs/ are tasks, which import their simulators.
-ENVS = ("__init__", "_goals", "base", "goal_from_observation", "gridworld", "noisy_goal")
+#: Modules of envs/ that import a simulator, or draw.
+TASKS = {"adroit", "contact_sheet", "control_suite", "maze", "mujoco_task", "sawyer"}
 
 
 def core() -> list[Path]:
     rooms = [path for room in ROOMS for path in (PACKAGE / room).rglob("*.py")]
-    return sorted([*PACKAGE.glob("*.py"), *rooms, *(PACKAGE / "envs" / f"{name}.py" for name in ENVS)])
+    envs = [path for path in (PACKAGE / "envs").glob("*.py") if path.stem not in TASKS]
+    return sorted([*PACKAGE.glob("*.py"), *rooms, *envs])
 
 
 def on_import(body: list[ast.stmt]) -> Iterator[str]:
