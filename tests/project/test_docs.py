@@ -21,7 +21,7 @@ import pytest
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.rows import read_rows, write_rows
-from tests.support.pages import PAGES, ROOT, anchors, blocks, commands, links
+from tests.support.pages import FENCE, PAGES, ROOT, anchors, blocks, commands, links
 from tests.support.short_runs import shorten
 
 #: Commands of other programs: looked at as far as a shell would, not further.
@@ -188,6 +188,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{name_of(page)}: {link} is not there"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{name_of(page)}: {link}: {sorted(anchors(target))}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_source_files_that_are_named_exist(page: Path) -> None:
+    """With their room, as `runs/session.py`; a path from the root may have more in front."""
+    for path in re.findall(r"`((?:\w+/)+\w+\.py)`", FENCE.sub("", page.read_text())):
+        assert any((root / path).exists() for root in (ROOT, ROOT / "sb3_clearning")), f"{name_of(page)}: {path}"
 
 
 def test_pages_are_in_the_table_of_contents() -> None:
