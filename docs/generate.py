@@ -23,11 +23,7 @@ NOTE = re.compile(r"<!-- note: (\w+) -->(.*?)<!-- /note -->")
 
 
 def filled(text: str, results: Path) -> tuple[str, set[str]]:
-    """
-    :param text: A page
-    :param results: The folder of results
-    :return: The page with its regions filled, and the names of those that have no results
-    """
+    """:return: The page with its regions filled, and the names of those that have no results"""
     missing: set[str] = set()
     values = notes(results)
 

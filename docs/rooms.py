@@ -28,10 +28,7 @@ class Import(NamedTuple):
 
 
 def rooms(pyproject: Path) -> list[str]:
-    """
-    :param pyproject: pyproject.toml
-    :return: The rooms of the layers contract, from the top to the bottom
-    """
+    """:return: The rooms of the layers contract, from the top to the bottom"""
     contracts = tomllib.loads(pyproject.read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [name for layer in layers for name in re.split(r"[\s|:]+", layer)]
@@ -52,7 +49,6 @@ def imports() -> set[Import]:
 def diagram(order: list[str], edges: set[Import]) -> str:
     """
     :param order: The rooms, from the top to the bottom
-    :param edges: The imports between them
     :return: The picture as SVG; a room that takes no part is left out
     """
     shown = [room for room in order if any(room in edge for edge in edges)]
