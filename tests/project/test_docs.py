@@ -21,7 +21,7 @@ import pytest
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.rows import read_rows, write_rows
-from tests.support.pages import FENCE, PAGES, ROOT, anchors, blocks, commands, links
+from tests.support.pages import PAGES, ROOT, anchors, blocks, commands, links
 from tests.support.short_runs import shorten
 
 #: Commands of other programs: looked at as far as a shell would, not further.
@@ -192,8 +192,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_source_files_that_are_named_exist(page: Path) -> None:
-    """With their room, as `runs/session.py`; a path from the root may have more in front."""
-    for path in re.findall(r"`((?:\w+/)+\w+\.py)`", FENCE.sub("", page.read_text())):
+    """By their path in the package, as `runs/session.py`, or from the root."""
+    for path in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()):
         assert any((root / path).exists() for root in (ROOT, ROOT / "sb3_clearning")), f"{name_of(page)}: {path}"
 
 
