@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sb3_clearning.goal_spaces import is_image
+
 GoalObs = dict[str, np.ndarray]
 
 
@@ -14,11 +16,6 @@ def check_threshold(threshold: Any) -> None:
     """Raise an error unless it is a distance."""
     if not isinstance(threshold, Real) or not float(threshold) >= 0:
         raise ValueError(f"distance_threshold must not be negative, got {threshold!r}")
-
-
-def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
-    """Whether arrays are images, by SB3's habit: three axes of uint8."""
-    return len(shape) == 3 and dtype == np.uint8
 
 
 def as_learnable(array: np.ndarray) -> np.ndarray:
@@ -55,23 +52,6 @@ def seed_sequence(seed: int | None, owner: str) -> np.random.SeedSequence:
 def to_seed(sequence: np.random.SeedSequence) -> int:
     """A seed for an env or a space."""
     return int(sequence.generate_state(1)[0]) >> 1  # 31 bits, since some simulators take a signed 32-bit seed
-
-
-def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, space: spaces.Box) -> np.ndarray:
-    """
-    Distance between goals: Euclidean; for images the root mean square difference of the pixels, scaled to [0, 1].
-
-    :param achieved_goal: Goals ``(…, *goal_shape)``
-    :param desired_goal: Goals ``(…, *goal_shape)``
-    :param space: The space of the goals
-    :return: Distances ``(…)``
-    """
-    # To floats before the difference: unsigned integers would wrap around
-    squares = (np.asarray(achieved_goal, dtype=np.float64) - np.asarray(desired_goal, dtype=np.float64)) ** 2
-    axes = tuple(range(-len(space.shape), 0))
-    if is_image(space.shape, space.dtype):
-        return np.sqrt(squares.mean(axis=axes)) / 255
-    return np.sqrt(squares.sum(axis=axes))
 
 
 def sparse_reward(success: np.ndarray) -> np.ndarray:

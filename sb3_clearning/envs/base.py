@@ -1,10 +1,13 @@
 """What every task has in common: the goal layer over a simulator."""
 
+import copy
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+
+from sb3_clearning.goal_spaces import goal_distance
 
 Observation = dict[str, np.ndarray]
 
@@ -67,12 +70,12 @@ class GoalTask(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self._low = np.asarray(observation_low, dtype=np.float32)
         self._high = np.asarray(observation_high, dtype=np.float32)
-        goal_low, goal_high = self._low[self.goal_slice], self._high[self.goal_slice]
+        self._goal_space = spaces.Box(self._low[self.goal_slice], self._high[self.goal_slice], dtype=np.float32)
         self.observation_space = spaces.Dict(
             {
                 "observation": spaces.Box(self._low, self._high, dtype=np.float32),
-                "achieved_goal": spaces.Box(goal_low, goal_high, dtype=np.float32),
-                "desired_goal": spaces.Box(goal_low, goal_high, dtype=np.float32),
+                "achieved_goal": self._goal_space,
+                "desired_goal": copy.deepcopy(self._goal_space),
             }
         )
         self.action_space = action_space
@@ -135,8 +138,7 @@ class GoalTask(gym.Env[Any, Any]):
         :return: (...)
         """
         difference = achieved_goal[..., self.scored_slice] - desired_goal[..., self.scored_slice]
-        # In float64, so that one goal and the same goal in a batch can not fall on different sides of the threshold.
-        return np.sqrt(np.square(difference, dtype=np.float64).sum(axis=-1))
+        return goal_distance(difference, np.zeros(1), self._goal_space)
 
     def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> Any:
         """

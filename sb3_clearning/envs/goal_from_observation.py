@@ -16,15 +16,13 @@ from sb3_clearning.envs._goals import (
     check_goals,
     check_threshold,
     example,
-    goal_distance,
     seed_sequence,
     sparse_reward,
     to_seed,
     widest_space,
 )
-from sb3_clearning.goal_spaces import GOAL_KEYS, crop_indices
+from sb3_clearning.goal_spaces import GOAL_KEYS, Crop, crop_indices, goal_distance
 
-Crop = Callable[[np.ndarray], np.ndarray] | Sequence[int] | np.ndarray | slice
 GoalSampler = Callable[[np.random.Generator], np.ndarray] | str | np.ndarray | Sequence[Sequence[float]]
 
 
@@ -79,7 +77,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
     def __init__(
         self,
         env: gym.Env,
-        crop: Crop | None = None,
+        crop: Crop = None,
         goal_sampler: GoalSampler = "reset",
         n_random_actions: int = 50,
         distance_threshold: float = 0.05,
@@ -123,7 +121,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return space
 
     @staticmethod
-    def _make_crop(crop: Crop | None, space: spaces.Box) -> tuple[Crop | None, spaces.Box]:
+    def _make_crop(crop: Crop, space: spaces.Box) -> tuple[Crop, spaces.Box]:
         """The crop as a function, as indices or None, and the space of its goals."""
         if crop is None:
             return None, copy.deepcopy(space)

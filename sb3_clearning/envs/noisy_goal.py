@@ -14,12 +14,11 @@ from sb3_clearning.envs._goals import (
     check_goals,
     check_threshold,
     example,
-    goal_distance,
     seed_sequence,
     sparse_reward,
     widest_space,
 )
-from sb3_clearning.goal_spaces import GOAL_KEYS
+from sb3_clearning.goal_spaces import GOAL_KEYS, goal_distance
 
 Noise = Callable[[np.ndarray, np.random.Generator], np.ndarray] | float | np.ndarray | Sequence[float]
 

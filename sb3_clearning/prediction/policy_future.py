@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.queries import FuturePredictor
-from sb3_clearning.replay.experience import Values
+from sb3_clearning.replay.datasets import Values
 
 #: State and goal pairs that the networks take at once.
 CHUNK = 16_384

@@ -71,12 +71,12 @@ def add(**changed: Any) -> Callable[[], Any]:
         one = GoalReplayBuffer(10, SPACE, ACTIONS)
         obs = {"observation": np.zeros((1, 3)), "achieved_goal": np.zeros((1, 2)), "desired_goal": np.zeros((1, 2))}
         step: dict[str, Any] = {"obs": obs, "next_obs": obs, "action": np.zeros((1, 2)), "reward": np.zeros(1)}
-        before = one._kept.copy()
+        before = one.next_slot.copy()
         try:
             one.add(**{**step, "done": np.zeros(1, bool), "infos": [{}], **changed})
         finally:
             assert one.size() == 0
-            assert np.array_equal(one._kept, before)
+            assert np.array_equal(one.next_slot, before)
 
     return call
 
