@@ -106,7 +106,7 @@ class PolicyFuture(FuturePredictor):
         assert isinstance(tensors, dict)
         model.policy.set_training_mode(False)
         if actions is None:
-            chosen = model.policy._predict(tensors, deterministic=True)
+            chosen = model.policy(tensors, deterministic=True)
         else:
             chosen = th.as_tensor(np.repeat(actions, m, axis=0), dtype=th.float32, device=model.device)
         logits = model.critic(tensors, chosen).mean(dim=0) - model.log_mass

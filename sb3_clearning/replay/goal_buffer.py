@@ -192,13 +192,13 @@ class GoalReplayBuffer(EpisodeRing):
         sources = self._goal_sources(index, window, kinds, gamma, absorbing)
         places = np.concatenate([end, *sources.values()], axis=1)
         slot = self.next_slot.take(places)
-        rows, next_rows = self.rows.take(index, axis=0), self.next_rows(places, slot)
+        rows, next_rows = self.rows.take(index, axis=0), self._next_rows(places, slot)
         non_float = {key: array.take(index, axis=0) for key, array in self.non_float.items()}
         next_non_float = {
             key: (
-                self.next_non_float(key, places, slot)
+                self._next_non_float(key, places, slot)
                 if key == "achieved_goal"
-                else self.next_non_float(key, end, slot[:, :batch_size])
+                else self._next_non_float(key, end, slot[:, :batch_size])
             )
             for key in self.non_float
         }
@@ -276,7 +276,7 @@ class GoalReplayBuffer(EpisodeRing):
             places = searching.nonzero()
             if not len(places[0]):
                 break
-            achieved = self.reached_goals(self._ahead(index[places], np.full(len(places[0]), k)))
+            achieved = self._reached_goals(self._ahead(index[places], np.full(len(places[0]), k)))
             hit = self._same_goal(goals[places], achieved, places[0].shape)
             first = tuple(axis[hit] for axis in places)
             returns[first], searching[first] = gamma ** (k - 1), False
@@ -313,7 +313,7 @@ class GoalReplayBuffer(EpisodeRing):
             elif kind == "next":
                 goals[:, part] = achieved[:, part]
             elif batch_size == 1:
-                goals[:, part] = self.commanded_goals(self._draw(goals.shape[:2]))
+                goals[:, part] = self._commanded_goals(self._draw(goals.shape[:2]))
             else:
                 partners = _partners(part.start, part.stop, batch_size)
                 goals[:, part] = (achieved if kind == "random" else commanded).take(partners, axis=1)

@@ -259,7 +259,7 @@ class EpisodeRing(DictReplayBuffer):
         :param envs: The environments' indices
         :param terminated: Whether each of the episodes terminated, or was truncated
         """
-        self.reserve_slots(len(envs))
+        self._reserve_slots(len(envs))
         slots = self.free_slots[-len(envs) :]
         del self.free_slots[-len(envs) :]
         newest = (self.pos - 1) % self.buffer_size
@@ -280,7 +280,7 @@ class EpisodeRing(DictReplayBuffer):
         self.in_progress[envs] = False
         self.episode_steps[envs] = 0
 
-    def reserve_slots(self, n: int) -> None:
+    def _reserve_slots(self, n: int) -> None:
         """:param n: How many slots must be free; their number is doubled until they are"""
 
         def double(array: np.ndarray) -> np.ndarray:
@@ -328,7 +328,7 @@ class EpisodeRing(DictReplayBuffer):
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
-    def next_rows(self, index: np.ndarray, slot: np.ndarray) -> np.ndarray:
+    def _next_rows(self, index: np.ndarray, slot: np.ndarray) -> np.ndarray:
         """
         :param index: Transitions
         :param slot: Their ``next_slot``
@@ -337,8 +337,8 @@ class EpisodeRing(DictReplayBuffer):
         following = self.rows.take(index + self.n_envs, axis=0, mode="wrap")[..., : self.n_features]
         return self._fill_from_slots(following, self.slot_rows, slot)
 
-    def next_non_float(self, key: str, index: np.ndarray, slot: np.ndarray) -> np.ndarray:
-        """:return: Like :meth:`next_rows`, for a key that is not of floats"""
+    def _next_non_float(self, key: str, index: np.ndarray, slot: np.ndarray) -> np.ndarray:
+        """:return: Like :meth:`_next_rows`, for a key that is not of floats"""
         following = self.non_float[key].take(index + self.n_envs, axis=0, mode="wrap")
         return self._fill_from_slots(following, self.slot_non_float[key], slot)
 
@@ -352,14 +352,14 @@ class EpisodeRing(DictReplayBuffer):
         """:return: One key of states, flat if it is of floats"""
         return rows[..., self.columns[key]] if key in self.columns else non_float[key]
 
-    def reached_goals(self, index: np.ndarray) -> np.ndarray:
+    def _reached_goals(self, index: np.ndarray) -> np.ndarray:
         """:return: What the transitions' next states achieve, flat if goals are of floats"""
         slot = self.next_slot[index]
         if "achieved_goal" in self.columns:
-            return self.next_rows(index, slot)[..., self.columns["achieved_goal"]]
-        return self.next_non_float("achieved_goal", index, slot)
+            return self._next_rows(index, slot)[..., self.columns["achieved_goal"]]
+        return self._next_non_float("achieved_goal", index, slot)
 
-    def commanded_goals(self, index: np.ndarray) -> np.ndarray:
+    def _commanded_goals(self, index: np.ndarray) -> np.ndarray:
         """:return: The transitions' commanded goals, flat if goals are of floats"""
         return self._value("desired_goal", self.rows, self.non_float)[index]
 
@@ -378,8 +378,8 @@ class EpisodeRing(DictReplayBuffer):
         stored = self.size() * self.n_envs
         index = np.random.default_rng(seed).choice(stored, min(at_most, stored), replace=False)
         commanded = np.diff(np.floor(np.arange(len(index) + 1) * commanded_fraction)) > 0
-        goals = self.reached_goals(index)
-        goals[commanded] = self.commanded_goals(index[commanded])
+        goals = self._reached_goals(index)
+        goals[commanded] = self._commanded_goals(index[commanded])
         return goals.reshape(-1, *self.obs_shape["achieved_goal"])
 
     def transitions(self) -> Transitions:
@@ -389,8 +389,8 @@ class EpisodeRing(DictReplayBuffer):
         index = (positions[None] * self.n_envs + np.arange(self.n_envs)[:, None]).reshape(-1)
         slot, rows = self.next_slot[index], self.rows[index]
         observations = {**self._split(rows), **{key: stored[index] for key, stored in self.non_float.items()}}
-        next_observations = self._split(self.next_rows(index, slot))
-        next_observations.update({key: self.next_non_float(key, index, slot) for key in self.non_float})
+        next_observations = self._split(self._next_rows(index, slot))
+        next_observations.update({key: self._next_non_float(key, index, slot) for key in self.non_float})
         terminated = np.where(slot >= self.n_envs, self.slot_terminated[slot], False)
         over = slot >= 0  # the episode ended, or has not been continued yet
         return Transitions(observations, next_observations, rows[:, self.action_columns], terminated, over & ~terminated)

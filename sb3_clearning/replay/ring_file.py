@@ -164,20 +164,17 @@ def _fill(ring: "EpisodeRing", added: int, n_steps: int, head: dict[str, np.ndar
     last = np.where(last < n_steps, positions[np.minimum(last, n_steps - 1)], -1).astype(np.int32) if n_steps else last
 
     ring.reset()
-    ring.reserve_slots(n_final)
     ring.total_added, ring.pos, ring.full = added, added % ring.buffer_size, n_steps == ring.buffer_size
     shape = (ring.buffer_size, ring.n_envs)
     ring.rows.reshape(*shape, -1)[positions] = arrays["rows"]
     ring.next_slot.reshape(shape)[positions] = slot
     ring.episode_end.reshape(shape)[positions] = last
-    aside = slice(ring.n_envs, ring.n_envs + n_final)
-    ring.slot_rows[: ring.n_envs], ring.slot_rows[aside] = head["newest"], arrays["final"]
     for key, stored in ring.non_float.items():
         stored.reshape(*shape, *ring.obs_shape[key])[positions] = arrays[f"side.{key}"]
-        ring.slot_non_float[key][: ring.n_envs] = head[f"newest.{key}"]
-        ring.slot_non_float[key][aside] = arrays[f"final.{key}"]
-    ring.slot_terminated[aside] = ends[ends != CONTINUES] == TERMINATED
-    ring.free_slots = list(range(ring.n_envs + n_final, len(ring.slot_rows)))
+        ring.slot_non_float[key] = np.concatenate([head[f"newest.{key}"], arrays[f"final.{key}"]])
+    ring.slot_rows = np.concatenate([head["newest"], arrays["final"]])
+    ring.slot_terminated = np.append(np.zeros(ring.n_envs, dtype=bool), ends[ends != CONTINUES] == TERMINATED)
+    ring.free_slots = []
     ring.in_progress[:], ring.episode_steps[:] = head["open"], head["length"]
 
 
