@@ -9,9 +9,10 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.type_aliases import RolloutReturn
 
-from sb3_clearning.common.distances import DistanceTracker, goal_distance
+from sb3_clearning.common.distances import DistanceTracker
 from sb3_clearning.common.noise import PinkUniformActions, named_noise, noise_argument
 from sb3_clearning.common.policies import CLearningPolicy
+from sb3_clearning.goal_spaces import goal_distance
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 
 

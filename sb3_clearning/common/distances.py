@@ -27,20 +27,6 @@ class EpisodeDistances(NamedTuple):
     change: float
 
 
-def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-    """
-    :param achieved_goal: ``(n, …)``
-    :param desired_goal: ``(n, …)``
-    :return: The L2 distances, ``(n,)``; for images (three axes of uint8) the root mean square difference of the pixels, scaled
-        to [0, 1], as the goal wrappers have it
-    """
-    is_image = np.ndim(achieved_goal) == 4 and np.asarray(achieved_goal).dtype == np.uint8
-    difference = np.asarray(achieved_goal, dtype=np.float64) - np.asarray(desired_goal, dtype=np.float64)
-    flat = difference.reshape(len(difference), -1)
-    distances = np.sqrt(np.einsum("ij,ij->i", flat, flat))
-    return distances / (255 * np.sqrt(flat.shape[1])) if is_image else distances
-
-
 class DistanceTracker:
     """
     Follows the distance to the goal in parallel environments and keeps what the last episodes came to.

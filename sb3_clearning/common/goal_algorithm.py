@@ -229,7 +229,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
         self._prepare_training()
-        n_transitions = self.replay_buffer.added * self.n_envs
+        n_transitions = self.replay_buffer.total_added * self.n_envs
         if is_due(self.policy, n_transitions):
             fit_extractors(self.policy, self._raw_states(), n_transitions, self.replay_buffer.n_episodes)
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])

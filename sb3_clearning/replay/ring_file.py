@@ -1,6 +1,6 @@
 """
 The replay buffer as arrays and JSON. Segments hold what was added between two moments, so that a checkpoint writes only what
-is new; what a segment does not hold, the episodes that go on, is the head.
+is new. The head holds the rest, the state of the episodes in progress.
 """
 
 from pathlib import Path
@@ -10,13 +10,12 @@ import numpy as np
 
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
 from sb3_clearning.files.json_values import encode_space
-from sb3_clearning.replay.datasets import Transitions, add_transitions
 
 if TYPE_CHECKING:
     from sb3_clearning.replay.ring import EpisodeRing
 
-#: How a transition ends: its episode goes on, was truncated after it, or terminated.
-GOES_ON, TRUNCATED, TERMINATED = 0, 1, 2
+#: How a transition ends: its episode continues, was truncated after it, or terminated.
+CONTINUES, TRUNCATED, TERMINATED = 0, 1, 2
 
 
 class Segment(NamedTuple):
@@ -35,14 +34,14 @@ class Segment(NamedTuple):
 
 
 def settled_until(ring: "EpisodeRing") -> int:
-    """:return: The step before which nothing changes any more: that of the oldest episode that goes on"""
-    longest = int(ring._length[ring._open].max()) if ring._open.any() else 0
-    return ring.added - min(longest, ring.size())
+    """:return: The step before which nothing changes any more: that of the oldest episode in progress"""
+    longest = int(ring.episode_steps[ring.in_progress].max()) if ring.in_progress.any() else 0
+    return ring.total_added - min(longest, ring.size())
 
 
 def oldest_step(ring: "EpisodeRing") -> int:
     """:return: The oldest step that is not overwritten"""
-    return ring.added - ring.size()
+    return ring.total_added - ring.size()
 
 
 def take_segment(ring: "EpisodeRing", first: int) -> Segment:
@@ -52,36 +51,40 @@ def take_segment(ring: "EpisodeRing", first: int) -> Segment:
     :return: All from there on, copied
     """
     first = max(first, oldest_step(ring))
-    places = np.arange(first, ring.added) % ring.buffer_size
-    kept = ring._kept.reshape(ring.buffer_size, ring.n_envs)[places]
-    final = kept >= ring.n_envs
-    ends = np.where(final, np.where(ring._kept_terminated[kept], TERMINATED, TRUNCATED), GOES_ON).astype(np.uint8)
+    positions = np.arange(first, ring.total_added) % ring.buffer_size
+    slot = ring.next_slot.reshape(ring.buffer_size, ring.n_envs)[positions]
+    final = slot >= ring.n_envs
+    ends = np.where(final, np.where(ring.slot_terminated[slot], TERMINATED, TRUNCATED), CONTINUES).astype(np.uint8)
     arrays: dict[str, np.ndarray] = {
-        "rows": ring._rows.reshape(ring.buffer_size, ring.n_envs, -1)[places],
+        "rows": ring.rows.reshape(ring.buffer_size, ring.n_envs, -1)[positions],
         "ends": ends,
-        "final": ring._kept_rows[kept[final]],
+        "final": ring.slot_rows[slot[final]],
     }
-    for key, side in ring._side.items():
-        arrays[f"side.{key}"] = side.reshape(ring.buffer_size, ring.n_envs, *ring._shapes[key])[places]
-        arrays[f"final.{key}"] = ring._kept_side[key][kept[final]]
-    return Segment(first, ring.added, arrays)
+    for key, stored in ring.non_float.items():
+        arrays[f"side.{key}"] = stored.reshape(ring.buffer_size, ring.n_envs, *ring.obs_shape[key])[positions]
+        arrays[f"final.{key}"] = ring.slot_non_float[key][slot[final]]
+    return Segment(first, ring.total_added, arrays)
 
 
 def take_head(ring: "EpisodeRing") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     :param ring: A ring
-    :return: Its sizes and spaces, and the state of the episodes that go on
+    :return: Its sizes and spaces, and the state of the episodes in progress
     """
     content = {
         "buffer_size": ring.buffer_size,
         "n_envs": ring.n_envs,
-        "added": ring.added,
+        "added": ring.total_added,
         "oldest": oldest_step(ring),
         "observation_space": encode_space(ring.observation_space),
         "action_space": encode_space(ring.action_space),
     }
-    newest = {"open": ring._open.copy(), "length": ring._length.copy(), "newest": ring._kept_rows[: ring.n_envs].copy()}
-    newest.update({f"newest.{key}": kept[: ring.n_envs].copy() for key, kept in ring._kept_side.items()})
+    newest = {
+        "open": ring.in_progress.copy(),
+        "length": ring.episode_steps.copy(),
+        "newest": ring.slot_rows[: ring.n_envs].copy(),
+    }
+    newest.update({f"newest.{key}": slot[: ring.n_envs].copy() for key, slot in ring.slot_non_float.items()})
     return content, newest
 
 
@@ -122,17 +125,17 @@ def restore_ring(
     ring: "EpisodeRing", content: dict[str, Any], head: dict[str, np.ndarray], arrays: dict[str, np.ndarray]
 ) -> None:
     """
-    Fill a ring of the same spaces and number of environments. All is checked first: if it raises, the ring is as it was.
+    Fill a ring of the same spaces and number of environments. All is checked first: if it raises, the ring is unchanged.
 
-    :param ring: The ring; if it is smaller, it gets the newest steps, and if it is larger than one that has gone round, it
+    :param ring: The ring; a smaller one gets the newest steps, and one that is larger than a ring that has wrapped around
         counts from the oldest step that is left
     :param content: The sizes and spaces
-    :param head: The state of the episodes that go on
+    :param head: The state of the episodes in progress
     :param arrays: All steps as one segment
     """
     added, oldest = content["added"], content["oldest"]
     if not (isinstance(added, int) and isinstance(oldest, int) and 0 <= oldest <= added):
-        raise UnreadableFileError(f"A buffer with the steps from {str(oldest)[:50]} to {str(added)[:50]} is none.")
+        raise UnreadableFileError(f"A buffer with the steps from {str(oldest)[:50]} to {str(added)[:50]} is invalid.")
     n_steps = added - oldest
     if n_steps == 0:
         arrays = _empty(ring)
@@ -146,37 +149,33 @@ def restore_ring(
 
 
 def _fill(ring: "EpisodeRing", added: int, n_steps: int, head: dict[str, np.ndarray], arrays: dict[str, np.ndarray]) -> None:
-    if n_steps < min(added, ring.buffer_size):  # of a smaller ring that has gone round: there are no rows for what it lost
+    if n_steps < min(added, ring.buffer_size):  # from a smaller ring that has wrapped around: its oldest rows are lost
         added = n_steps
-    places = np.arange(added - n_steps, added) % ring.buffer_size
+    positions = np.arange(added - n_steps, added) % ring.buffer_size
     ends = arrays["ends"]
     n_final = int(np.count_nonzero(ends))
-    kept = np.full(ends.shape, -1, dtype=np.int32)
-    kept[ends != GOES_ON] = np.arange(ring.n_envs, ring.n_envs + n_final)
+    slot = np.full(ends.shape, -1, dtype=np.int32)
+    slot[ends != CONTINUES] = np.arange(ring.n_envs, ring.n_envs + n_final)
     if n_steps:
-        kept[-1, head["open"]] = np.flatnonzero(head["open"])
+        slot[-1, head["open"]] = np.flatnonzero(head["open"])
     # The step at which the episode of each transition ends: the next ended one of its environment, or -1.
-    steps = np.where(ends != GOES_ON, np.arange(n_steps)[:, None], n_steps)
+    steps = np.where(ends != CONTINUES, np.arange(n_steps)[:, None], n_steps)
     last = np.minimum.accumulate(steps[::-1], axis=0)[::-1]
-    last = np.where(last < n_steps, places[np.minimum(last, n_steps - 1)], -1).astype(np.int32) if n_steps else last
+    last = np.where(last < n_steps, positions[np.minimum(last, n_steps - 1)], -1).astype(np.int32) if n_steps else last
 
     ring.reset()
-    while len(ring._kept_rows) < ring.n_envs + n_final:
-        ring._grow()
-    ring.added, ring.pos, ring.full = added, added % ring.buffer_size, n_steps == ring.buffer_size
+    ring.total_added, ring.pos, ring.full = added, added % ring.buffer_size, n_steps == ring.buffer_size
     shape = (ring.buffer_size, ring.n_envs)
-    ring._rows.reshape(*shape, -1)[places] = arrays["rows"]
-    ring._kept.reshape(shape)[places] = kept
-    ring._last.reshape(shape)[places] = last
-    aside = slice(ring.n_envs, ring.n_envs + n_final)
-    ring._kept_rows[: ring.n_envs], ring._kept_rows[aside] = head["newest"], arrays["final"]
-    for key, side in ring._side.items():
-        side.reshape(*shape, *ring._shapes[key])[places] = arrays[f"side.{key}"]
-        ring._kept_side[key][: ring.n_envs] = head[f"newest.{key}"]
-        ring._kept_side[key][aside] = arrays[f"final.{key}"]
-    ring._kept_terminated[aside] = ends[ends != GOES_ON] == TERMINATED
-    ring._free = list(range(ring.n_envs + n_final, len(ring._kept_rows)))
-    ring._open[:], ring._length[:] = head["open"], head["length"]
+    ring.rows.reshape(*shape, -1)[positions] = arrays["rows"]
+    ring.next_slot.reshape(shape)[positions] = slot
+    ring.episode_end.reshape(shape)[positions] = last
+    for key, stored in ring.non_float.items():
+        stored.reshape(*shape, *ring.obs_shape[key])[positions] = arrays[f"side.{key}"]
+        ring.slot_non_float[key] = np.concatenate([head[f"newest.{key}"], arrays[f"final.{key}"]])
+    ring.slot_rows = np.concatenate([head["newest"], arrays["final"]])
+    ring.slot_terminated = np.append(np.zeros(ring.n_envs, dtype=bool), ends[ends != CONTINUES] == TERMINATED)
+    ring.free_slots = []
+    ring.in_progress[:], ring.episode_steps[:] = head["open"], head["length"]
 
 
 def save_ring(ring: "EpisodeRing", path: Path) -> None:
@@ -213,10 +212,10 @@ def load_ring(ring: "EpisodeRing", path: Path) -> None:
 def _restore_other(
     ring: "EpisodeRing", content: dict[str, Any], head: dict[str, np.ndarray], arrays: dict[str, np.ndarray]
 ) -> None:
-    """Fill a ring of another number of environments: the episodes that went on are truncated."""
+    """Fill a ring of another number of environments: the episodes in progress are truncated."""
     n_envs, n_steps = content["n_envs"], content["added"] - content["oldest"]
     if not isinstance(n_envs, int) or not 0 < n_envs <= 2**16 or not 0 <= n_steps <= 2**40:
-        raise UnreadableFileError(f"A buffer of {str(n_envs)[:50]} environments is none.")
+        raise UnreadableFileError(f"A buffer of {str(n_envs)[:50]} environments is invalid.")
     if "ends" not in arrays or arrays["ends"].shape != (n_steps, n_envs):
         raise UnreadableFileError("The buffer's arrays do not fit its number of steps and environments.")
     if n_steps == 0:
@@ -225,31 +224,10 @@ def _restore_other(
     source = type(ring)(n_steps * n_envs, ring.observation_space, ring.action_space, ring.device, n_envs=n_envs)
     restore_ring(source, content, head, arrays)
     source.truncate_last_trajectory()
-    # Environment after environment, each from its oldest step on.
-    order = (np.arange(n_steps) + source.pos) % max(source.size(), 1)
-    index = (order[None, :] * n_envs + np.arange(n_envs)[:, None]).reshape(-1)
-    kept = source._kept[index]
-    rows, next_rows = source._rows[index], source._next_rows(index, kept)
-    sides = {key: (side[index], source._next_side(key, index, kept)) for key, side in source._side.items()}
-
-    def observations(of: np.ndarray, which: int) -> dict[str, np.ndarray]:
-        floats = {key: of[:, columns].reshape(-1, *ring._shapes[key]) for key, columns in ring._columns.items()}
-        return {**floats, **{key: side[which] for key, side in sides.items()}}
-
-    ended, terminated = kept >= n_envs, np.where(kept >= n_envs, source._kept_terminated[kept], False)
-    # Steps of which only the newest fit are not added first to be overwritten.
-    newest = slice(max(len(index) - ring.buffer_size * ring.n_envs, 0), None)
+    stored = source.transitions()
     ring.reset()
-    add_transitions(
-        ring,  # type: ignore[arg-type]
-        Transitions(
-            {key: value[newest] for key, value in observations(rows, 0).items()},
-            {key: value[newest] for key, value in observations(next_rows, 1).items()},
-            rows[newest, ring._action_columns],
-            terminated[newest],
-            (ended & ~terminated)[newest],
-        ),
-    )
+    # Only the newest steps fit: the others need not be added first.
+    ring.add_transitions(stored.take(slice(max(len(stored.actions) - ring.buffer_size * ring.n_envs, 0), None)))
 
 
 def _empty(ring: "EpisodeRing") -> dict[str, np.ndarray]:
@@ -259,13 +237,13 @@ def _empty(ring: "EpisodeRing") -> dict[str, np.ndarray]:
 def _layout(ring: "EpisodeRing") -> dict[str, tuple[tuple[int, ...], Any]]:
     """:return: For each array of a segment the shape of one item, and its type"""
     layout: dict[str, tuple[tuple[int, ...], Any]] = {
-        "rows": ((ring.n_envs, ring._width), np.float32),
+        "rows": ((ring.n_envs, ring.rows.shape[1]), np.float32),
         "ends": ((ring.n_envs,), np.uint8),
-        "final": ((ring._features,), np.float32),
+        "final": ((ring.n_features,), np.float32),
     }
-    for key, dtype in ring._side_dtypes.items():
-        layout[f"side.{key}"] = ((ring.n_envs, *ring._shapes[key]), dtype)
-        layout[f"final.{key}"] = (ring._shapes[key], dtype)
+    for key, stored in ring.non_float.items():
+        layout[f"side.{key}"] = ((ring.n_envs, *ring.obs_shape[key]), stored.dtype)
+        layout[f"final.{key}"] = (ring.obs_shape[key], stored.dtype)
     return layout
 
 
@@ -278,8 +256,8 @@ def _check_arrays(ring: "EpisodeRing", n_steps: int, head: dict[str, np.ndarray]
     expected_head = {
         "open": (ring.n_envs, np.dtype(bool)),
         "length": (ring.n_envs, np.dtype(np.int64)),
-        "newest": (ring.n_envs, ring._features, np.dtype(np.float32)),
-        **{f"newest.{key}": (ring.n_envs, *ring._shapes[key], dtype) for key, dtype in ring._side_dtypes.items()},
+        "newest": (ring.n_envs, ring.n_features, np.dtype(np.float32)),
+        **{f"newest.{key}": (ring.n_envs, *ring.obs_shape[key], stored.dtype) for key, stored in ring.non_float.items()},
     }
     for wanted, given in ((expected, arrays), (expected_head, head)):
         found = {name: (*array.shape, array.dtype) for name, array in given.items()}
@@ -289,13 +267,13 @@ def _check_arrays(ring: "EpisodeRing", n_steps: int, head: dict[str, np.ndarray]
             raise UnreadableFileError("The buffer's arrays hold NaN or inf.")
 
 
-def _check_episodes(going: np.ndarray, length: np.ndarray, ends: np.ndarray) -> None:
-    """Raise an error unless the flags tell of episodes that could have been added."""
+def _check_episodes(in_progress: np.ndarray, length: np.ndarray, ends: np.ndarray) -> None:
+    """Raise an error unless the flags describe episodes that could have been added."""
     n_steps = len(ends)
     if ends.size and ends.max() > TERMINATED:
-        raise UnreadableFileError("The buffer's file has a kind of ending that is unknown.")
+        raise UnreadableFileError("The buffer's file has an unknown kind of episode end.")
     started = n_steps > 0
-    after_last = np.where((ends != GOES_ON).any(axis=0), (ends[::-1] != GOES_ON).argmax(axis=0), n_steps) if started else 0
-    lengths_fit = np.where(after_last < n_steps, length == after_last, length >= n_steps) if started else ~going
-    if not np.where(going, lengths_fit & (length > 0) & started, (length == 0) & (after_last == 0)).all():
-        raise UnreadableFileError("The buffer's file tells of episodes that can not be.")
+    after_last = np.where((ends != CONTINUES).any(axis=0), (ends[::-1] != CONTINUES).argmax(axis=0), n_steps) if started else 0
+    lengths_fit = np.where(after_last < n_steps, length == after_last, length >= n_steps) if started else ~in_progress
+    if not np.where(in_progress, lengths_fit & (length > 0) & started, (length == 0) & (after_last == 0)).all():
+        raise UnreadableFileError("The buffer's file describes impossible episodes.")

@@ -158,7 +158,7 @@ class ResumableCheckpoint(BaseCallback):
         late = self.model.num_timesteps - (self._regular_at // self.every + 1) * self.every
         if not online or late < 0:
             return late >= 0
-        return late >= self.every // 2 or not self.model.replay_buffer._open.any()
+        return late >= self.every // 2 or not self.model.replay_buffer.has_open_episodes
 
     def _write(self, online: bool, within_episodes: bool, reset: bool = True) -> None:
         model = self.model

@@ -82,11 +82,11 @@ class CheckpointFolder:
         :param ring: The buffer, of which what is new goes into a segment
         :return: The checkpoint's file
         """
-        if self._storage is not ring._rows:  # another buffer than last time, or emptied since
-            self._storage, self._settled, self._segments = ring._rows, 0, []
+        if self._storage is not ring.rows:  # another buffer than last time, or emptied since
+            self._storage, self._settled, self._segments = ring.rows, 0, []
         oldest, first = oldest_step(ring), max(self._settled, oldest_step(ring))
         segments = [segment for segment in self._segments if segment["end"] > oldest and segment["first"] < first]
-        if first < ring.added:
+        if first < ring.total_added:
             segment = take_segment(ring, first)
             path = self.folder / f"buffer-{number:06d}-{segment.first}-{segment.end}.safetensors"
             sha256 = write_arrays(path, "segment", {"first": segment.first, "end": segment.end}, segment.arrays)
@@ -161,7 +161,7 @@ class CheckpointFolder:
         """
         head = checkpoint.content["buffer"]
         # A ring that counts its steps anew, as it is larger, has them written anew.
-        self._storage = ring._rows if ring.added == head["added"] else None
+        self._storage = ring.rows if ring.total_added == head["added"] else None
         self._settled, self._segments = settled_until(ring), head["segments"]
         self._kept[checkpoint.path] = self._segments
         for path in self.paths():

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.callbacks import EvalCallback
 
-from sb3_clearning.common.distances import goal_distance
+from sb3_clearning.goal_spaces import goal_distance
 
 
 class GoalInfo(gym.Wrapper):

@@ -217,14 +217,14 @@ def _buffers(folder: Path, n: int) -> int:
     loaded = 0
     for data in _mutants("buffer", path.read_bytes(), n, seed=1):
         path.write_bytes(data)
-        storage = buffer._rows
+        storage = buffer.rows
         if _try(lambda: buffer.load(path)):
             loaded += 1
             if buffer.size():
                 for batch in buffer.sample_goals(16, {"future": 0.5, "random": 0.5}):
                     assert th.isfinite(batch.observations["observation"]).all()
         else:
-            assert buffer._rows is storage  # untouched
+            assert buffer.rows is storage  # untouched
     return loaded
 
 

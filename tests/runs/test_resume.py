@@ -169,7 +169,7 @@ def test_online_learning_after_a_resumed_offline_one(tmp_path: Path) -> None:
 def test_an_episode_that_goes_on_over_a_checkpoint_is_written_again(tmp_path: Path) -> None:
     # Offline learning resets nothing: its checkpoints have open episodes, which end later.
     model = small_model(make_env(), learning_starts=10).learn(33)
-    assert model.replay_buffer._open.any()
+    assert model.replay_buffer.has_open_episodes
     checkpoint = ResumableCheckpoint(tmp_path, every=15)
     model.learn_offline(20, callback=checkpoint, reset_num_timesteps=False)
     model.learn(25, callback=checkpoint, reset_num_timesteps=False)
@@ -268,7 +268,7 @@ def test_an_unknown_noise_ends_its_episodes_at_a_signal(tmp_path: Path) -> None:
         CLearning.resume(tmp_path, make_env())
     model = CLearning.resume(tmp_path, make_env(), action_noise=noise)
     assert model.num_timesteps == 33
-    assert not model.replay_buffer._open.any()
+    assert not model.replay_buffer.has_open_episodes
     model.learn(50)
     assert model.num_timesteps == 50
 
