@@ -82,8 +82,18 @@ def register_object(found: type, attributes: dict[str, str]) -> None:
     _OBJECTS[found.__name__] = (found, attributes)
 
 
+def is_count(value: Any, below: int) -> bool:
+    """:return: Whether a value of a file is an integer, at least 0 and below a limit"""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def are_numbers(values: Any) -> bool:
+    """:return: Whether values of a file are finite numbers"""
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e300 for value in values)
+
+
 class NotPlainError(ValueError):
-    """A value that JSON can not hold, such as a function or an object of a user's class."""
+    """A value that JSON cannot hold, such as a function or an object of a user's class."""
 
 
 def encode(value: Any) -> Any:

@@ -1,21 +1,21 @@
 """EpisodeRing: a ring of transitions of parallel environments in which a state is stored once."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
-from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
+from stable_baselines3.common.buffers import BaseBuffer
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
 from sb3_clearning.replay.datasets import Transitions
+from sb3_clearning.replay.ring_file import RingFiles
 
 
-class EpisodeRing(DictReplayBuffer):
+class EpisodeRing(RingFiles):
     """
     The storage of :class:`GoalReplayBuffer`.
 
@@ -30,8 +30,6 @@ class EpisodeRing(DictReplayBuffer):
     :param n_envs: Number of parallel environments
     :param optimize_memory_usage: Has no effect: states are always stored once
     """
-
-    observation_space: spaces.Dict
 
     def __init__(
         self,
@@ -353,27 +351,6 @@ class EpisodeRing(DictReplayBuffer):
         return Transitions(observations, next_observations, rows[:, self._action_columns], terminated, over & ~terminated)
 
     # -- saving --------------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | Path) -> None:
-        """
-        Write everything to a file of arrays and JSON: loading it runs no code, unlike a pickle's.
-
-        :param path: The file, by custom ``….safetensors``; it appears whole, or the old one stays
-        """
-        from sb3_clearning.replay.ring_file import save_ring
-
-        save_ring(self, Path(path))
-
-    def load(self, path: str | Path) -> None:
-        """
-        Replace everything by what :meth:`save` wrote. A smaller buffer keeps the newest transitions; one of another number of
-        environments gets the episodes one after the other. If the file is damaged or does not fit, nothing is changed.
-
-        :param path: The file
-        """
-        from sb3_clearning.replay.ring_file import load_ring
-
-        load_ring(self, Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
         """:return: What pickle saves: the filled rows only"""
