@@ -254,13 +254,11 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         return self.gamma if batch.discounts is None else batch.discounts[part]
 
     def _measures(self, name: str) -> bool:
-        """:return: Whether this update is one of those that the logged metric is the mean of; the first since a log "
-        "always is"""
+        """:return: Whether the logged metric includes this update; the first one since a log is always included"""
         return self._n_updates % MEASURE_EVERY == 0 or name not in self._metrics
 
     def _next_actions(self, next_obs: dict[str, th.Tensor]) -> th.Tensor:
-        """:return: The actions that are bootstrapped from: the policy's own samples, or the target actor's with "
-        "clipped noise"""
+        """:return: The actions to bootstrap from: the policy's own samples, or the target actor's with clipped noise"""
         if self.policy.stochastic_actor:
             return self.actor(next_obs)
         actions = self.actor_target(next_obs)

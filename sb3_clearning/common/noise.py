@@ -95,9 +95,8 @@ class PinkActionNoise(ActionNoise):
     def restore(self, state: dict[str, Any]) -> None:
         """:param state: What :meth:`snapshot` of a noise with the same arguments returned"""
         sequence, step = state.get("_sequence"), state.get("_step")
-        if not is_count(step, self._length + 1) or not (
-            sequence is None or _is_finite(sequence, (self._length, *self._sigma.shape))
-        ):
+        fits = sequence is None or _is_finite(sequence, (self._length, *self._sigma.shape))
+        if step is None or not is_count(step, self._length + 1) or not fits:
             raise UnreadableFileError("Invalid state of a PinkActionNoise in the checkpoint.")
         self._sequence, self._step = sequence, step
 

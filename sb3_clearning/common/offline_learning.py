@@ -66,8 +66,8 @@ class OfflineLearning(RunState):
             )
         if self.env is None:
             raise ValueError(
-                "The model has no environment, and needs its spaces: pass `env` to `load`, or call `model.set_env(env)` first. "
-                "No step is taken in it."
+                "The model has no environment, and needs its spaces: pass `env` to `load`, or call `model.set_env(env)` "
+                "first. No step is taken in it."
             )
         with self._session.call(self, offline=True):
             if progress_bar:

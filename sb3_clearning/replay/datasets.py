@@ -222,8 +222,7 @@ def transitions_from_minari(buffer: "GoalReplayBuffer", dataset: Any, crop: Crop
 
 
 def _cut_at_end(truncations: np.ndarray, terminations: np.ndarray) -> np.ndarray:
-    """:return: The truncations, with one at the end: a stored episode is over even if it was stopped by the one who "
-    "collected it"""
+    """:return: The truncations, with one at the end: a stored episode is over even if its collection was stopped"""
     result = truncations.copy()
     result[-1] |= not terminations[-1]
     return result

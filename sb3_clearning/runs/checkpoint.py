@@ -169,8 +169,8 @@ class ResumableCheckpoint(BaseCallback):
             last = f"The last complete one is {before[0].name}" if before else "There is no earlier one"
             raise OSError(
                 error.errno,
-                f"The checkpoint at step {model.num_timesteps:,} could not be written ({error.strerror}). {last}. Free space in "
-                "the folder, or make it writable",
+                f"The checkpoint at step {model.num_timesteps:,} could not be written ({error.strerror}). {last}. Free space "
+                "in the folder, or make it writable",
                 str(self.folder),
             ) from error
         self._written_at = model.progress

@@ -107,8 +107,8 @@ class ModelFiles(RunState):
         Build a model from a file of :meth:`export`, for prediction, evaluation and further training.
 
         :param path: The file
-        :param env: The environment to learn in, in a VecNormalize if the agent had one. Prediction needs none, but observations
-            that a VecNormalize has normalized
+        :param env: The environment to learn in, in a VecNormalize if the agent had one. Prediction needs none; its
+            observations must be normalized already
         :param device: The device
         :param arguments: Arguments that replace the exported ones. Python objects such as functions are not exported and have
             to be passed again

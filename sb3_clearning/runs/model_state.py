@@ -39,14 +39,14 @@ class DivergedError(ValueError):
     """
 
     def __init__(self, what: str):
-        super().__init__(f"{what}: training has diverged. Use a lower `learning_rate`, or a lower `w_clip` in CLearning.")
+        super().__init__(f"{what}: training has diverged. Use a lower `learning_rate` or `w_clip` (of CLearning).")
 
 
 def check_finite_weights(model: "RunState") -> None:
     """Raise an error if training has diverged, before a good file is replaced by one that nobody can use."""
     for name, tensor in model.policy.state_dict().items():
         if tensor.is_floating_point() and not th.isfinite(tensor).all():
-            raise DivergedError(f"The weights `{name}` are not finite, and nothing was saved")
+            raise DivergedError(f"The weights `{name}` are not finite")
 
 
 def snapshot_model(model: "RunState") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -120,7 +120,9 @@ def build_model(
     if device is None:
         device = "cpu" if content["device"] == "cpu" else "auto"
     if env is None:
-        model = algorithm(env=None, device=device, **{**arguments, **given, "_init_setup_model": False})
+        model = algorithm(
+            env=None, device=device, **{**arguments, **given, "_init_setup_model": False}  # type: ignore[arg-type]
+        )
         model.observation_space, model.action_space, model.n_envs = *saved_spaces, 1
         model._setup_model()  # noqa: SLF001 (as in SB3's `load`)
     else:

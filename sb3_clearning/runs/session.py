@@ -82,10 +82,12 @@ class RunSession:
         :param offline: Whether it takes no step in the environment
         """
         self.offline, self._training = offline, False
-        with contextlib.ExitStack() as self.exit_stack:
-            # Before training nothing can be lost, and there is nothing to say.
-            with explain_env_failures(model.env, self._env_died, lambda: self.hint(model) if self._training else ""):
-                yield
+
+        def hint() -> str:
+            return self.hint(model) if self._training else ""  # before training there is nothing to lose
+
+        with contextlib.ExitStack() as self.exit_stack, explain_env_failures(model.env, self._env_died, hint):
+            yield
 
     @contextlib.contextmanager
     def begin(self, model: "RunState", call: LearnCall) -> Iterator[LearnCall]:

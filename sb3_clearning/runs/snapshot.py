@@ -202,8 +202,8 @@ class RunState(TD3):
             self._last_obs = expected["last_obs"]
             return True
         warnings.warn(
-            "The environment could not be restored: after `reset(seed=…)` and the same actions its observations differ, so its "
-            "randomness does not follow the seed. The run continues with new episodes, but not to the same weights as an "
+            "The environment could not be restored: after `reset(seed=…)` and the same actions its observations differ, so "
+            "the seed does not govern its randomness. The run continues with new episodes, but not to the same weights as an "
             "uninterrupted one.",
             stacklevel=2,
         )

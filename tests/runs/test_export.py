@@ -137,7 +137,7 @@ def test_what_is_in_the_file(tmp_path: Path) -> None:
     [
         ({"net_arch": [10**6, 10**6]}, "networks that it tells of"),
         ({"net_arch": [16, 16], "n_critics": 10**6}, "networks that it tells of"),
-        ({"net_arch": [17, 16]}, "has not the weights of these networks"),
+        ({"net_arch": [17, 16]}, "stored weights do not match these networks"),
         ({"net_arch": [-16, 16]}, "can be made"),
     ],
 )
