@@ -83,7 +83,7 @@ class ModelFiles(RunState):
         try:
             check_finite_weights(self)
         except DivergedError as error:
-            error.add_note(self.session.hint(self))
+            error.add_note(f"Nothing was saved. {self.session.hint(self)}")
             raise
         content, arrays = snapshot_model(self)
         for name in _MACHINE_ARGUMENTS:
