@@ -9,15 +9,7 @@ from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.type_aliases import RolloutReturn
 
 from sb3_clearning.common.distances import goal_distance
-from sb3_clearning.common.noise import (
-    PinkUniformActions,
-    has_snapshot,
-    named_noise,
-    noise_argument,
-    restore_noise,
-    snapshot_noise,
-    was_replaced,
-)
+from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument
 from sb3_clearning.common.policies import CLearningPolicy
 from sb3_clearning.runs.model_state import DivergedError
 from sb3_clearning.runs.snapshot import RunState, check_observations
@@ -161,35 +153,6 @@ class GoalCollecting(RunState):
         if normalize is not None:
             self._last_original_obs = first_obs
 
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
-
-    def noises_can_be_saved(self) -> bool:
-        """:return: Whether the state of the action noise within an episode can be saved"""
-        return has_snapshot(self.action_noise)
-
-    def reset_noises(self) -> None:
-        """Begin new sequences in all environments."""
-        for noise in self._noises().values():
-            noise.reset()
-
-    def snapshot_noises(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """
-        :param arrays: Gets the arrays of the noises' state
-        :return: Its JSON part
-        """
-        return {name: snapshot_noise(noise, name, arrays) for name, noise in self._noises().items()}
-
-    def restore_noises(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """
-        :param content: What :meth:`snapshot_noises` returned
-        :param arrays: Its arrays
-        """
-        for name, noise in self._noises().items():
-            if name == "action" and was_replaced(noise, content.get(name)):
-                noise.reset()
-            else:
-                restore_noise(noise, name, content.get(name), arrays)
-
-    def _noises(self) -> dict[str, ActionNoise]:
-        noises: dict[str, ActionNoise] = {"warmup": self._warmup.noise}
-        return noises if self.action_noise is None else {**noises, "action": self.action_noise}
+    def noises(self) -> ModelNoises:
+        """:return: The noises, for checkpoints"""
+        return ModelNoises(self._warmup, self.action_noise)

@@ -158,9 +158,6 @@ class PinkUniformActions:
 register_object(PinkActionNoise, {"sigma": "_sigma", "length": "_length", "beta": "_beta", "dtype": "_dtype"})
 
 
-# -- checkpoints -------------------------------------------------------------------------------------------------------
-
-
 def _is_finite(value: Any, shape: tuple[int, ...]) -> bool:
     return isinstance(value, np.ndarray) and value.shape == shape and bool(np.isfinite(value).all())
 
@@ -169,65 +166,80 @@ def _single(noise: ActionNoise) -> list[ActionNoise]:
     return list(noise.noises) if isinstance(noise, VectorizedActionNoise) else [noise]
 
 
-def has_snapshot(noise: ActionNoise | None) -> bool:
+class ModelNoises:
     """
-    :param noise: A model's action noise
-    :return: Whether its state within an episode can be saved. The state of a user's class is unknown
+    The noises of a model, for checkpoints.
+
+    :param warmup: The random actions of the warm-up
+    :param action: The action noise, or None
     """
-    known = (PinkActionNoise, OrnsteinUhlenbeckActionNoise, NormalActionNoise)
-    return noise is None or all(type(single) in known for single in _single(noise))
+
+    def __init__(self, warmup: PinkUniformActions, action: ActionNoise | None):
+        self._noises: dict[str, ActionNoise] = {"warmup": warmup.noise}
+        if action is not None:
+            self._noises["action"] = action
+
+    def reset(self) -> None:
+        """Begin new sequences in all environments."""
+        for noise in self._noises.values():
+            noise.reset()
+
+    def has_snapshot(self) -> bool:
+        """:return: Whether the state within an episode can be saved. That of a user's class is unknown"""
+        known = (PinkActionNoise, OrnsteinUhlenbeckActionNoise, NormalActionNoise)
+        return all(type(single) in known for noise in self._noises.values() for single in _single(noise))
+
+    def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, list[dict[str, Any]]]:
+        """
+        :param arrays: Gets the arrays of the state
+        :return: Its JSON part, for each noise and environment
+        """
+        content: dict[str, list[dict[str, Any]]] = {name: [] for name in self._noises}
+        for name, noise in self._noises.items():
+            for i, single in enumerate(_single(noise)):
+                state: dict[str, Any] = {}
+                if type(single) is PinkActionNoise:
+                    state = single.snapshot()
+                elif type(single) is OrnsteinUhlenbeckActionNoise:
+                    state = {"noise_prev": single.noise_prev}
+                found = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
+                arrays.update({f"noise/{name}/{i}/{key}": value for key, value in found.items()})
+                numbers = {key: value for key, value in state.items() if key not in found}
+                content[name].append({"class": type(single).__name__, **numbers})
+        return content
+
+    def restore(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """
+        :param content: What :meth:`snapshot` returned
+        :param arrays: Its arrays
+        """
+        for name, noise in self._noises.items():
+            states = content.get(name)
+            if name == "action" and (states is None or _is_of_other_class(noise, states)):
+                noise.reset()  # the user has passed another noise to `resume`
+                continue
+            if not _are_dicts(states) or len(states) != len(_single(noise)):  # type: ignore[arg-type]
+                raise UnreadableFileError(f"The checkpoint does not have the state of the {name} noise of every environment.")
+            for i, (single, numbers) in enumerate(zip(_single(noise), states, strict=True)):  # type: ignore[arg-type]
+                prefix = f"noise/{name}/{i}/"
+                found = {key.removeprefix(prefix): array.copy() for key, array in arrays.items() if key.startswith(prefix)}
+                _restore_single(single, {**numbers, **found})
 
 
-def snapshot_noise(noise: ActionNoise, name: str, arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """
-    :param noise: A noise, vectorized or not
-    :param name: Its name in the checkpoint
-    :param arrays: Gets the arrays of its state
-    :return: The JSON part of its state, for each environment
-    """
-    content = []
-    for i, single in enumerate(_single(noise)):
-        state: dict[str, Any] = {}
-        if type(single) is PinkActionNoise:
-            state = single.snapshot()
-        elif type(single) is OrnsteinUhlenbeckActionNoise:
-            state = {"noise_prev": single.noise_prev}
-        arrays.update({f"noise/{name}/{i}/{key}": value for key, value in state.items() if isinstance(value, np.ndarray)})
-        numbers = {key: value for key, value in state.items() if not isinstance(value, np.ndarray)}
-        content.append({"class": type(single).__name__, **numbers})
-    return content
+def _restore_single(noise: ActionNoise, state: dict[str, Any]) -> None:
+    if type(noise) is PinkActionNoise:
+        noise.restore(state)
+    elif type(noise) is OrnsteinUhlenbeckActionNoise:
+        if not _is_finite(state.get("noise_prev"), np.shape(noise.noise_prev)):
+            raise UnreadableFileError("Invalid state of an OrnsteinUhlenbeckActionNoise in the checkpoint.")
+        noise.noise_prev = state["noise_prev"]
 
 
-def restore_noise(noise: ActionNoise, name: str, states: Any, arrays: dict[str, np.ndarray]) -> None:
-    """
-    :param noise: A noise with the same arguments
-    :param name: Its name in the checkpoint
-    :param states: What :func:`snapshot_noise` returned
-    :param arrays: Its arrays
-    """
-    valid = isinstance(states, list) and all(isinstance(numbers, dict) for numbers in states)
-    if not valid or len(states) != len(_single(noise)):
-        raise UnreadableFileError(f"The checkpoint does not have the state of the {name} noise of every environment.")
-    for i, (single, numbers) in enumerate(zip(_single(noise), states, strict=True)):
-        prefix = f"noise/{name}/{i}/"
-        found = {key.removeprefix(prefix): array.copy() for key, array in arrays.items() if key.startswith(prefix)}
-        state = {**numbers, **found}
-        if type(single) is PinkActionNoise:
-            single.restore(state)
-        elif type(single) is OrnsteinUhlenbeckActionNoise:
-            if not _is_finite(state.get("noise_prev"), np.shape(single.noise_prev)):
-                raise UnreadableFileError(f"Invalid state of an OrnsteinUhlenbeckActionNoise in the checkpoint ({name}).")
-            single.noise_prev = state["noise_prev"]
+def _are_dicts(states: Any) -> bool:
+    return isinstance(states, list) and all(isinstance(numbers, dict) for numbers in states)
 
 
-def was_replaced(noise: ActionNoise, states: Any) -> bool:
-    """
-    :param noise: The action noise of a resumed model
-    :param states: What :func:`snapshot_noise` returned for the noise of the checkpoint, or None
-    :return: Whether the user has passed a noise of another class to ``resume``
-    """
-    if states is None:
-        return True
-    saved = [numbers.get("class") for numbers in states if isinstance(numbers, dict)] if isinstance(states, list) else []
+def _is_of_other_class(noise: ActionNoise, states: Any) -> bool:
+    saved = [numbers.get("class") for numbers in states] if _are_dicts(states) else []
     own = [type(single).__name__ for single in _single(noise)]
     return len(saved) == len(own) and all(isinstance(name, str) for name in saved) and saved != own

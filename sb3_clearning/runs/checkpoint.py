@@ -123,7 +123,7 @@ class ResumableCheckpoint(BaseCallback):
 
     def _between_steps(self) -> None:
         if self._interrupts.received is not None:
-            self._write(within_episodes=self.model.noises_can_be_saved())
+            self._write(within_episodes=self.model.noises().has_snapshot())
             self._end()
         if self._is_due():
             self._write()

@@ -68,7 +68,7 @@ class ModelFiles(RunState):
             if not all(is_count(count, 2**62) for count in schedule):
                 raise UnreadableFileError(f"{where}: invalid number, key or step of the checkpoint: {str(schedule)[:200]}.")
             checkpoint.restore_buffer(model.replay_buffer)
-            model.restore_run(content, arrays)
+            model.restore_run(checkpoint)
         files.continue_from(checkpoint, model.replay_buffer)
         model.session.resume(checkpoint, files)
         return model

@@ -29,24 +29,14 @@ class EpisodeLog:
 
 
 class LearnCall(NamedTuple):
-    """
-    The arguments of ``learn`` that depend on whether a run is resumed.
-
-    :param total_timesteps: Number of steps
-    :param reset_num_timesteps: Whether the step counter restarts at 0
-    """
+    """The arguments of ``learn`` that depend on whether a run is resumed."""
 
     total_timesteps: int
     reset_num_timesteps: bool
 
 
 class PendingResume(NamedTuple):
-    """
-    What a resumed model still needs when it starts to learn.
-
-    :param checkpoint: The checkpoint
-    :param files: Its folder
-    """
+    """What a resumed model still needs when it starts to learn."""
 
     checkpoint: Checkpoint
     files: CheckpointFolder
@@ -106,11 +96,11 @@ class RunSession:
             yield call
             self.call_started_at = model.num_timesteps
         else:
-            content, arrays = self.pending.checkpoint.content, self.pending.checkpoint.arrays
-            envs_restored = content["online"] and model.replay_environments(content, arrays)
+            checkpoint = self.pending.checkpoint
+            envs_restored = checkpoint.content["online"] and model.replay_environments(checkpoint)
             yield LearnCall(self.call_started_at + call.total_timesteps - model.num_timesteps, reset_num_timesteps=False)
             # Last, so that nothing is drawn in between.
-            model.restore_generators(content, arrays, noises=envs_restored)
+            model.restore_generators(checkpoint, noises=envs_restored)
             self.pending = None
         model.check_last_observations()
         self._training = True
@@ -140,10 +130,7 @@ class RunSession:
         return path
 
     def hint(self, model: "RunState") -> str:
-        """
-        :param model: The model
-        :return: How to resume, for error messages
-        """
+        """:return: How to resume, for error messages"""
         if self.last_checkpoint is not None and self.last_checkpoint.exists():
             folder = str(self.last_checkpoint.parent)
             return f"Resume from the last checkpoint with `{type(model).__name__}.resume({folder!r}, env)`."

@@ -22,10 +22,12 @@ from sb3_clearning.files.json_values import are_numbers, is_count
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.random_states import restore_random_states, snapshot_random_states
 from sb3_clearning.runs.session import EpisodeLog, RunSession
+from sb3_clearning.runs.store import Checkpoint
 
 if TYPE_CHECKING:
     from sb3_clearning.common.distances import DistanceTracker
     from sb3_clearning.common.metrics import TensorMeans
+    from sb3_clearning.common.noise import ModelNoises
     from sb3_clearning.common.policies import CLearningPolicy
 
 _OBS = ("last_obs", "last_original_obs")
@@ -108,26 +110,8 @@ class RunState(TD3):
         """:return: The arguments of the constructor as they are now, without policy and env"""
         raise NotImplementedError
 
-    def noises_can_be_saved(self) -> bool:
-        """:return: Whether the state of the action noise within an episode can be saved"""
-        raise NotImplementedError
-
-    def reset_noises(self) -> None:
-        """Begin new sequences in all environments."""
-        raise NotImplementedError
-
-    def snapshot_noises(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """
-        :param arrays: Gets the arrays of the noises' state
-        :return: Its JSON part
-        """
-        raise NotImplementedError
-
-    def restore_noises(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """
-        :param content: What :meth:`snapshot_noises` returned
-        :param arrays: Its arrays
-        """
+    def noises(self) -> "ModelNoises":
+        """:return: The noises of exploration"""
         raise NotImplementedError
 
     # -- episodes ----------------------------------------------------------------------------------------------------------
@@ -145,7 +129,7 @@ class RunState(TD3):
         :param reset: Whether to reset the environments; else only a run resumed from the checkpoint does
         """
         self.end_episodes()
-        self.reset_noises()
+        self.noises().reset()
         self._session.episodes = EpisodeLog(seed)
         self._last_obs = None
         if reset:
@@ -172,16 +156,14 @@ class RunState(TD3):
         """Raise an error for NaN or inf in the environments' last observations."""
         check_observations(self._raw_observations())
 
-    def replay_environments(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
+    def replay_environments(self, checkpoint: Checkpoint) -> bool:
         """
         Bring the environments back to where they were: a reset with the same seed, then the same actions.
 
-        :param content: What :meth:`snapshot_run` returned
-        :param arrays: Its arrays
         :return: Whether that worked; if not, new episodes begin
         """
         assert self.env is not None
-        seed, normalize = content["seed"], self._vec_normalize_env
+        seed, arrays, normalize = checkpoint.content["seed"], checkpoint.arrays, self._vec_normalize_env
         expected = {
             name: {key.removeprefix(f"{name}/"): value.copy() for key, value in arrays.items() if key.startswith(f"{name}/")}
             for name in _OBS
@@ -246,18 +228,14 @@ class RunState(TD3):
             for name, obs in (("last_obs", self._last_obs), ("last_original_obs", self._last_original_obs)):
                 if isinstance(obs, dict) and self._last_obs is not None:
                     arrays.update({f"{name}/{key}": np.asarray(value) for key, value in obs.items()})
-            content["noise"] = self.snapshot_noises(arrays)
+            content["noise"] = self.noises().snapshot(arrays)
         if self._vec_normalize_env is not None:
             arrays.update(snapshot_normalization(self._vec_normalize_env))
         return content, arrays
 
-    def restore_run(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """
-        Restore counters, logs and the normalization. The rest is checked, and restored when learning starts.
-
-        :param content: What :meth:`snapshot_run` returned
-        :param arrays: Its arrays
-        """
+    def restore_run(self, checkpoint: Checkpoint) -> None:
+        """Restore counters, logs and the normalization. The rest is checked, and restored when learning starts."""
+        content, arrays = checkpoint.content, checkpoint.arrays
         online, seed, counters, logs = (content[name] for name in ("online", "seed", "counters", "logs"))
         if type(online) is not bool or not (is_count(seed, 2**32) if online else seed is None):
             raise UnreadableFileError(f"Invalid environment seed in checkpoint: {str(seed)[:50]}.")
@@ -292,12 +270,11 @@ class RunState(TD3):
             if found and found != shapes:
                 raise UnreadableFileError("The checkpoint's last observations do not fit the observation space.")
 
-    def restore_generators(self, content: dict[str, Any], arrays: dict[str, np.ndarray], noises: bool) -> None:
+    def restore_generators(self, checkpoint: Checkpoint, noises: bool) -> None:
         """
-        :param content: What :meth:`snapshot_run` returned
-        :param arrays: Its arrays
+        :param checkpoint: The checkpoint
         :param noises: Whether to restore the noises, too; else new episodes have begun
         """
         if noises:
-            self.restore_noises(content["noise"], arrays)
-        restore_random_states(self.action_space, content["random"], arrays)
+            self.noises().restore(checkpoint.content["noise"], checkpoint.arrays)
+        restore_random_states(self.action_space, checkpoint.content["random"], checkpoint.arrays)
