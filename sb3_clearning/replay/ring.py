@@ -2,17 +2,17 @@
 
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
-from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
+from stable_baselines3.common.buffers import BaseBuffer
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
+from sb3_clearning.replay.ring_file import RingFiles
 from sb3_clearning.replay.transitions import Transitions
 
 #: Attributes that pickles of 0.1.0 have under another name.
@@ -24,7 +24,7 @@ _OLD_NAMES = {
 }
 
 
-class EpisodeRing(DictReplayBuffer):
+class EpisodeRing(RingFiles):
     """
     The storage of :class:`GoalReplayBuffer`, which documents the arguments.
 
@@ -32,8 +32,6 @@ class EpisodeRing(DictReplayBuffer):
     transition is the newest), a slot beside the ring holds it. All float keys and the action share one row of one matrix, so
     that a batch is one gather whatever the number of keys.
     """
-
-    observation_space: spaces.Dict
 
     def __init__(
         self,
@@ -158,11 +156,6 @@ class EpisodeRing(DictReplayBuffer):
         """:return: How many episodes are stored, in whole or in part, those in progress included"""
         stored = self.next_slot[: self.size() * self.n_envs]
         return int(np.count_nonzero(stored >= self.n_envs) + np.count_nonzero(self.in_progress))
-
-    @property
-    def has_open_episodes(self) -> bool:
-        """:return: Whether an episode is in progress"""
-        return bool(self.in_progress.any())
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -396,27 +389,6 @@ class EpisodeRing(DictReplayBuffer):
         return Transitions(observations, next_observations, rows[:, self.action_columns], terminated, over & ~terminated)
 
     # -- saving --------------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | Path) -> None:
-        """
-        Write the buffer to a file of arrays and JSON. Unlike a pickle, loading it runs no code.
-
-        :param path: The file, by convention ``….safetensors``; it is written atomically
-        """
-        from sb3_clearning.replay.ring_file import save_ring
-
-        save_ring(self, Path(path))
-
-    def load(self, path: str | Path) -> None:
-        """
-        Replace the content by what :meth:`save` wrote. A smaller buffer keeps the newest transitions; one of another number of
-        environments gets the episodes one after the other. If the file is damaged or does not fit, nothing is changed.
-
-        :param path: The file
-        """
-        from sb3_clearning.replay.ring_file import load_ring
-
-        load_ring(self, Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
         """:return: What pickle saves: the filled rows only"""

@@ -69,6 +69,6 @@ def callbacks_of_the_trial(original: Callable[..., list[BaseCallback]], hyperpar
         ) from error
     number = getattr(_trial, "number", None)
     return [
-        callback.within(f"trial_{number}") if number is not None and isinstance(callback, ResumableCheckpoint) else callback
+        callback.subfolder(f"trial_{number}") if number is not None and isinstance(callback, ResumableCheckpoint) else callback
         for callback in callbacks
     ]

@@ -20,7 +20,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_clearning import CLearning, GoalReplayBuffer, ResumableCheckpoint
 from sb3_clearning.files.array_file import UnreadableFileError, from_bytes, to_bytes
-from sb3_clearning.runs.env_faults import clear_faults
 from tests.support.checkpointed_runs import learn, make_env
 from tests.support.ring_invariants import check_invariants
 from tests.support.small_models import small_model
@@ -262,7 +261,7 @@ def _checkpoints(folder: Path, n: int) -> int:
 
 def _go_on(model: CLearning, folder: Path) -> None:
     """Up to the first step: generators, noises, environments, logs and the callback are set when learning starts."""
-    with clear_faults(model):
+    with model.session.call(model, offline=False):
         model._setup_learn(60, ResumableCheckpoint(folder))
         model.dump_logs()
 

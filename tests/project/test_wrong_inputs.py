@@ -367,9 +367,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=NAN), "`every` must be a whole .*, not nan"),  # type: ignore[arg-type]
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep=0), "`keep` must be a whole number of at least 1, not 0"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep="2"), "`keep` must be a whole .*, not '2'"),  # type: ignore[arg-type]
-    ("ResumableCheckpoint.within", lambda: ResumableCheckpoint("run").within(""), "`name` must be the name of a folder, not ''"),
-    ("ResumableCheckpoint.within", lambda: ResumableCheckpoint("run").within("../other"), "`name` must be the name of a folder"),
-    ("ResumableCheckpoint.within", lambda: ResumableCheckpoint("run").within(3), "`name` must be the name of a folder, not 3"),  # type: ignore[arg-type]
+    ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder(""), "`name` must be the name of a folder, not ''"),
+    ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder("../other"), "`name` must be the name of a folder"),
+    ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder(3), "`name` must be the name of a folder, not 3"),  # type: ignore[arg-type]
     ("StepTimeout", lambda: StepTimeout(PointEnv(), 60), "StepTimeout needs vectorized environments"),  # type: ignore[arg-type]
     ("StepTimeout", lambda: StepTimeout(DummyVecEnv([PointEnv]), 0), "`seconds` must be a number above 0, not 0"),
     # -- the losses

@@ -3,7 +3,6 @@
 import numpy as np
 
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
-from sb3_clearning.replay.ring_file import oldest_step
 
 
 def check_invariants(buffer: GoalReplayBuffer) -> None:
@@ -15,7 +14,7 @@ def check_invariants(buffer: GoalReplayBuffer) -> None:
     slots = list(range(n))
     for env in range(n):
         last = -1
-        for step in range(buffer.total_added - 1, oldest_step(buffer) - 1, -1):
+        for step in range(buffer.total_added - 1, buffer.oldest_step - 1, -1):
             position = step % buffer.buffer_size
             slot = int(buffer.next_slot[position * n + env])
             if slot >= n:

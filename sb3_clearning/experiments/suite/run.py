@@ -23,7 +23,7 @@ from sb3_clearning.experiments.provenance import commit, versions
 from sb3_clearning.experiments.rows import write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, ConfigError, Run, find_algorithm, make_env
-from sb3_clearning.runs.random_states import set_random_states, take_random_states
+from sb3_clearning.runs.random_states import preserved_random_states
 
 #: The columns of the table.
 FIELDS = [
@@ -158,9 +158,8 @@ class Evaluations(BaseCallback):
         """Write the rows that are due."""
         for step in self.due(self.model.num_timesteps):
             training, steps = time.perf_counter() - self._since, self.model.num_timesteps - self._from_step
-            content, arrays = take_random_states(self.model.action_space)
-            measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes, self.run.evaluation_seed)
-            set_random_states(self.model.action_space, content, arrays)
+            with preserved_random_states(self.model.action_space):
+                measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes, self.run.evaluation_seed)
             before = float(self._rows[-1]["seconds"]) if self._rows else 0.0
             self._rows.append(
                 {
