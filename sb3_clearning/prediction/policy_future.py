@@ -40,8 +40,8 @@ class ClassifierModel(Protocol):
 
 class PolicyFuture(FuturePredictor):
     r"""
-    The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: the policy is commanded to reach
-    the same goal that the query is about. So this is not one distribution over goals, and an average over candidates (the
+    The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: the policy is commanded to
+    reach the same goal that the query is about. So this is not one distribution over goals, and an average over candidates (the
     expected future state, the probability of an event) tells which of them the policy can reach, not where it goes. For the
     future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
 

@@ -271,7 +271,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
         add(next_obs={"observation": np.zeros(4), "achieved_goal": np.zeros(2), "desired_goal": np.zeros(2)}),
         r"needs the shapes .*\(4,\)",
     ),
-    ("GoalReplayBuffer.add_transitions", lambda: filled().add_transitions(buffer(4, SPACE, ACTIONS)().transitions()._replace(actions=np.zeros((2, 1)))), "A step needs arrays"),
+    ("GoalReplayBuffer.add_transitions", lambda: filled().add_transitions(filled().transitions()._replace(actions=np.zeros((12, 3)))), r"needs the shapes .*\(1, 3\)"),
     ("GoalReplayBuffer.float_states", lambda: filled().float_states(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(5, 2), "`commanded_fraction` must be at least 0 and at most 1, not 2"),
