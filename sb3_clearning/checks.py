@@ -24,6 +24,12 @@ def are_sizes(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(is_number(size, whole=True) and size >= 1 for size in value)
 
 
+def check_sizes(name: str, value: Any) -> None:
+    """Raise an error unless a value is a list or tuple of the sizes of layers."""
+    if not are_sizes(value):
+        raise ValueError(f"`{name}` must be the sizes of the hidden layers such as (256, 256), not {value!r}.")
+
+
 def check_steps(name: str, value: Any) -> None:
     """
     Raise an error unless a value is a number of steps. A float may be whole: people write ``learn(1e6)``.

@@ -62,8 +62,8 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
     ``SubprocVecEnv`` takes lambdas too.
 
     :param env: An env with a Box observation: a vector or an image
-    :param crop: Which part of the observation is the goal: indices, a boolean mask or a slice of a vector; a function of an array
-        ``(…, n)`` that keeps the leading axes; None: the whole observation
+    :param crop: The part of the observation that is the goal: indices, a boolean mask or a slice of a vector; a function of
+        an array ``(…, n)`` that keeps the leading axes; None: the whole observation
     :param goal_sampler: Where goals come from: "reset", the state after another reset; "random_actions", the state after
         ``n_random_actions`` random ones (an episode that ends on the way is restarted, so that no goal is a terminal state);
         a function of a NumPy Generator that returns a goal; or an array ``(n_goals, *goal_shape)``

@@ -1,1 +1,1 @@
-"""The pieces of the future's estimators: data, policies, training, queries, comparison methods."""
+"""Estimators of the future: queries, training, policies, comparison methods, plots."""

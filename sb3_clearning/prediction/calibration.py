@@ -1,4 +1,4 @@
-"""Whether predicted probabilities agree with what happens: reliability and the expected calibration error."""
+"""Calibration of predicted probabilities: reliability and the expected calibration error."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ class Reliability(NamedTuple):
     Predictions in bins of equal width; empty bins are left out.
 
     :param predicted: Mean prediction of each bin
-    :param frequency: How often it happened
-    :param n: Predictions in the bin
+    :param frequency: How often the event happened
+    :param n: Number of predictions
     """
 
     predicted: np.ndarray
@@ -20,7 +20,7 @@ class Reliability(NamedTuple):
 
     @property
     def expected_calibration_error(self) -> float:
-        """:return: The mean distance of prediction and frequency, each bin with the weight of its predictions"""
+        """:return: The mean distance of prediction and frequency over bins, weighted by their predictions"""
         return float((np.abs(self.predicted - self.frequency) * self.n).sum() / self.n.sum())
 
 

@@ -1,17 +1,17 @@
-"""OneStepModel: the paper's other comparison method, a model of the next state that is unrolled."""
+"""OneStepModel: the paper's other comparison method, an unrolled model of the next state."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common.torch_layers import create_mlp
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_clearning.checks import are_sizes, check_number
+from sb3_clearning.checks import check_number, check_sizes
 from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.estimator import achieved_goals, widest
@@ -23,22 +23,20 @@ from sb3_clearning.replay.datasets import Values, n_rows, read_dataset, space_of
 
 class OneStepModel(FuturePredictor):
     r"""
-    Learns the next state from state and action by least squares, and unrolls it: the future is the average over the steps with
-    the weights :math:`(1 - \gamma) \gamma^{\Delta - 1}`. Without a policy the network predicts the data's following action
-    too.
-
-    The density is the mixture of Gaussians around the predicted states, with the residuals' deviation.
+    Learns the next state from state and action by least squares, and unrolls this model: the future is the average over the
+    steps with the weights :math:`(1 - \gamma) \gamma^{\Delta - 1}`. Without a policy the network also predicts the data's next
+    action. The density is a mixture of Gaussians around the predicted states, with the residuals' standard deviation.
 
     :param gamma: The discount factor
-    :param crop: Which part of the observation is asked about, see :class:`FutureStateEstimator`; for densities indices or a
+    :param crop: Which part of the observation is predicted, see :class:`FutureStateEstimator`; for densities indices or a
         slice
-    :param horizon: Number of steps to unroll; what lies beyond is left out. The paper: 100
-    :param n_rollouts: Rollouts to average over, if the policy is random
+    :param horizon: Number of steps to unroll; later ones are left out. The paper: 100
+    :param n_rollouts: Rollouts to average over, if the policy is stochastic
     :param noise: Whether a rollout adds the residuals' noise to each state
     :param hidden: Sizes of the hidden layers
     :param learning_rate: Adam's learning rate
-    :param batch_size: Size of a batch
-    :param seed: The seed
+    :param batch_size: Transitions in a batch
+    :param seed: The seed of weights, batches and rollouts
     """
 
     def __init__(
@@ -54,24 +52,22 @@ class OneStepModel(FuturePredictor):
         seed: int | None = None,
     ):
         check_number("gamma", gamma, 0, 1, open_ends="high")
-        check_number("horizon", horizon, 1, whole=True)
-        check_number("n_rollouts", n_rollouts, 1, whole=True)
-        check_number("batch_size", batch_size, 1, whole=True)
+        for name, value in (("horizon", horizon), ("n_rollouts", n_rollouts), ("batch_size", batch_size)):
+            check_number(name, value, 1, whole=True)
         check_number("learning_rate", learning_rate, 0, open_ends="low")
-        if not are_sizes(hidden):
-            raise ValueError(f"`hidden` must be the sizes of the hidden layers such as (256, 256), not {hidden!r}.")
+        check_sizes("hidden", hidden)
         self.gamma, self.crop, self.horizon, self.n_rollouts, self.noise = gamma, crop, horizon, n_rollouts, noise
         self.hidden, self.learning_rate, self.batch_size, self.seed = hidden, learning_rate, batch_size, seed
         self._network: nn.Module | None = None
 
     def fit(self, dataset: Any, policy: Any = None, steps: int = 10_000, deterministic: bool = False) -> "OneStepModel":
         """
-        Learn anew from a dataset.
+        Train from scratch on a dataset.
 
         :param dataset: See :meth:`FutureStateEstimator.fit`
-        :param policy: Whose actions the model is unrolled with; None: the data's own, which are learned too
+        :param policy: The policy to unroll the model with; None: that of the data, which is learned too
         :param steps: Number of batches
-        :param deterministic: Whether an SB3 model acts without its randomness
+        :param deterministic: Whether an SB3 model acts deterministically
         :return: Itself
         """
         check_number("steps", steps, 1, whole=True)
@@ -121,11 +117,7 @@ class OneStepModel(FuturePredictor):
         return self
 
     def _make_network(self, n_inputs: int) -> nn.Sequential:
-        sizes = (n_inputs, *self.hidden)
-        layers: list[nn.Module] = []
-        for size, next_size in pairwise(sizes):
-            layers += [nn.Linear(size, next_size), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(sizes[-1], self._states.size + self._actions.size))
+        return nn.Sequential(*create_mlp(n_inputs, self._states.size + self._actions.size, list(self.hidden)))
 
     def _action_loss(self, output: th.Tensor, actions: th.Tensor, known: th.Tensor) -> th.Tensor:
         """:return: How far the predicted following actions are from the data's, where these are known"""
@@ -165,8 +157,6 @@ class OneStepModel(FuturePredictor):
 
     def unroll(self, observations: Values, actions: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """
-        :param observations: ``(n, …)``
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
         :return: Predicted states ``(n, n_rollouts * horizon, state_size)`` and their weights ``(n_rollouts * horizon,)``,
             which add up to 1
         """
@@ -177,7 +167,7 @@ class OneStepModel(FuturePredictor):
         states = np.repeat(self._states.encode(rows), self.n_rollouts, axis=0)
         if encoded is None:
             if self._policy is None:
-                raise ValueError("The policy is the data's own, so that its actions here are not known: pass `actions`.")
+                raise ValueError("The policy is that of the data, so its actions here are unknown: pass `actions`.")
             current = self._act(states, np.zeros((len(states), 0)), rng)
         else:
             current = np.repeat(encoded, self.n_rollouts, axis=0)
@@ -196,13 +186,13 @@ class OneStepModel(FuturePredictor):
 
     @property
     def _range(self) -> tuple[np.ndarray, np.ndarray]:
-        """A model that runs away is stopped ten deviations from the data, before it overflows."""
+        """A model that diverges is clipped ten standard deviations from the data, before it overflows."""
         shift, scale = self._shift[: self._states.size], self._scale[: self._states.size]
         return shift - 10 * scale, shift + 10 * scale
 
     def _check_ready(self) -> None:
         if self._network is None:
-            raise ValueError("The model has not learned anything yet: call `fit(dataset)` first.")
+            raise ValueError("The model is not fitted: call `fit(dataset)` first.")
 
     def _visited_goals(self) -> np.ndarray:
         return self._visited
@@ -218,7 +208,7 @@ class OneStepModel(FuturePredictor):
 
     def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
         if callable(self.crop):
-            raise ValueError("A density needs a crop by indices or a slice: a function's residuals are not known.")
+            raise ValueError("A density needs a crop by indices or a slice: the residuals of a function are unknown.")
         shape = self._states.space.shape or ()
         std = achieved_goals(self._residual_std.reshape(1, *shape), self.crop).reshape(-1)
         chosen = None if actions is None else self._actions.decode(actions)
@@ -233,14 +223,7 @@ class OneStepModel(FuturePredictor):
     def expected_future_state(
         self, observations: Values, actions: np.ndarray | None = None, candidates: np.ndarray | None = None
     ) -> np.ndarray:
-        """
-        The weighted average of the unrolled states.
-
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
-        :param candidates: Not used: the model makes its own states
-        :return: ``(n, …)``, or one average for a single state
-        """
+        """:return: The weighted average of the unrolled states, ``(n, …)``. ``candidates`` are not used"""
         goals, weights, single = self._future_goals(observations, actions)
         mean = self._goals.mean(np.einsum("ntg,t->ng", goals, weights))
         return mean[0] if single else mean
@@ -258,11 +241,8 @@ class OneStepModel(FuturePredictor):
         """
         The weighted share of unrolled states in a set.
 
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
         :param event: A function from goals ``(m, …)`` to whether they are in the set
-        :param candidates: Not used: the model makes its own states
-        :return: The probability, and its standard error over rollouts (NaN for a single one)
+        :return: The probability, and its standard error over rollouts (NaN for one rollout)
         """
         return self._average_of(observations, actions, self._function(event))
 
@@ -270,11 +250,8 @@ class OneStepModel(FuturePredictor):
         """
         The weighted average reward of the unrolled states.
 
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
         :param reward_fn: A function from goals ``(m, …)`` to rewards
-        :param candidates: Not used: the model makes its own states
-        :return: The expected reward, and its standard error over rollouts (NaN for a single one)
+        :return: The expected reward, and its standard error over rollouts (NaN for one rollout)
         """
         return self._average_of(observations, actions, self._function(reward_fn))
 

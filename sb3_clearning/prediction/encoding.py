@@ -1,4 +1,4 @@
-"""Encoder: values of a space as rows of numbers that a network takes."""
+"""Encoder: values of a space as rows of floats, the input of a network."""
 
 from collections.abc import Mapping
 
@@ -10,8 +10,8 @@ from sb3_clearning.replay.datasets import Values
 
 class Encoder:
     """
-    Values of a space as rows of floats: a Box is laid flat (images divided by 255), a Discrete is one-hot, a Dict is the rows
-    of its keys side by side.
+    Values of a space as rows of floats: a Box is flattened (images divided by 255), a Discrete is one-hot, a Dict is the
+    concatenation of its keys.
 
     :param space: The space
     :param name: What the values are, for error messages
@@ -37,10 +37,7 @@ class Encoder:
         return isinstance(self.space, spaces.Discrete)
 
     def is_single(self, values: Values) -> bool:
-        """
-        :param values: One value of the space, or one per row
-        :return: Whether it is a single one
-        """
+        """:return: Whether this is a single value of the space, not one per row"""
         if self.parts:
             key, part = next(iter(self.parts.items()))
             return isinstance(values, Mapping) and key in values and part.is_single(values[key])
@@ -83,7 +80,7 @@ class Encoder:
 
     def mean(self, rows: np.ndarray) -> np.ndarray:
         """
-        Averages of encoded values in the space's own shape and unit. An average of one-hot rows is a table of probabilities.
+        Averages of encoded values in the space's shape and unit. An average of one-hot rows is a table of probabilities.
 
         :param rows: ``(n, size)``
         :return: ``(n, …)``
@@ -96,14 +93,14 @@ class Encoder:
     def decode(self, rows: np.ndarray) -> np.ndarray:
         """
         :param rows: ``(n, size)``
-        :return: The values that :meth:`encode` made the rows of
+        :return: The values that :meth:`encode` takes
         """
         if isinstance(self.space, spaces.Discrete):
             return rows.argmax(axis=1) + int(self.space.start)
         return self.mean(rows)
 
     def continuous_columns(self) -> np.ndarray:
-        """:return: ``(size,)``, which columns have a scale of their own and are not one-hot"""
+        """:return: ``(size,)``, which columns are not one-hot"""
         if self.parts:
             return np.concatenate([part.continuous_columns() for part in self.parts.values()])
         return np.full(self.size, not self.discrete)

@@ -25,9 +25,9 @@ from sb3_clearning.replay.datasets import Experience, Values, read_dataset, spac
 
 SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
 
-#: Goals that are kept as draws of the marginal.
+#: Number of goals that represent the marginal.
 N_VISITED = 10_000
-#: Rows that a network takes at once.
+#: Rows in one forward pass.
 CHUNK = 65_536
 
 
@@ -42,8 +42,9 @@ def achieved_goals(observations: Values, crop: Crop) -> np.ndarray:
         if crop is None and "achieved_goal" in observations:
             return observations["achieved_goal"]
         if "observation" not in observations:
-            raise ValueError(f'Observations that are a dict need the key "achieved_goal" or "observation"; they have '
-                             f"{sorted(observations)}.")  # fmt: skip
+            raise ValueError(
+                f'A dict of observations needs the key "achieved_goal" or "observation", but has {sorted(observations)}.'
+            )
         observations = observations["observation"]
     return crop_observation(observations, crop)
 
@@ -51,7 +52,7 @@ def achieved_goals(observations: Values, crop: Crop) -> np.ndarray:
 def widest(seen: spaces.Space, policy: Any) -> spaces.Space:
     """
     :param seen: The action space as the data shows it
-    :param policy: The policy, which may know of actions that are not in the data
+    :param policy: The policy, which may have actions that are not in the data
     :return: The policy's space if it is of the same kind and not smaller
     """
     known = getattr(policy, "action_space", None)
@@ -64,8 +65,8 @@ def widest(seen: spaces.Space, policy: Any) -> spaces.Space:
 
 class FutureStateEstimator(FuturePredictor):
     r"""
-    Estimates where a policy will be, from data that the same policy or another one has collected: Algorithms 1 (Monte Carlo)
-    and 2 (temporal differences) of the paper. No reward is read.
+    Estimates which states a policy will visit, from data of the same policy or another one: Algorithms 1 (Monte Carlo) and 2
+    (temporal differences) of the paper. Rewards are not used.
 
     .. code-block:: python
 
@@ -76,8 +77,8 @@ class FutureStateEstimator(FuturePredictor):
     :param crop: Which part of the observation is predicted: indices, a slice, a function of an array ``(…, n)``, or None for
         ``achieved_goal`` if the observations have it, else for the whole observation
     :param n_classifiers: Number of classifiers; their logits are averaged
-    :param normalize: Whether the networks see inputs with mean 0 and deviation 1
-    :param policy_samples: How often a policy that is not a table is asked for its next action in each state
+    :param normalize: Whether the networks' inputs are scaled to mean 0 and standard deviation 1
+    :param policy_samples: How many next actions of a policy that is not a table are sampled in each state
     :param seed: The seed of weights and batches
     :param device: PyTorch device
     :param settings: See :class:`sb3_clearning.prediction.training.TrainingSettings`: ``hidden``, ``learning_rate``,
@@ -85,7 +86,7 @@ class FutureStateEstimator(FuturePredictor):
         ``weight_decay``
     """
 
-    #: What `fit` takes as a method.
+    #: The methods of `fit`.
     methods: tuple[str, ...] = ("mc", "td", "mixed")
 
     def __init__(
@@ -127,27 +128,27 @@ class FutureStateEstimator(FuturePredictor):
         n_steps: float = 1,
     ) -> SelfEstimator:
         r"""
-        Learn anew from a dataset.
+        Train from scratch on a dataset.
 
         :param dataset: A mapping of arrays (``observations``, ``actions``, ``terminations``, ``truncations``, if known
             ``next_observations``), a Minari dataset or its name, an SB3 replay buffer, or a :class:`GoalReplayBuffer`
-        :param policy: Whose future: an SB3 model (it sees the observations through its VecNormalize, if it has one); a
-            callable from observations ``(n, …)`` to actions, or to the probabilities of discrete ones; a table
+        :param policy: The policy whose future is estimated: an SB3 model (observations pass through its VecNormalize, if it
+            has one); a callable from observations ``(n, …)`` to actions, or to the probabilities of discrete ones; a table
             ``(n_states, n_actions)``; None: that of the data
         :param method: "mc" (the data's own policy only), "td", or "mixed"
         :param steps: Number of batches
-        :param deterministic: Whether an SB3 model acts without its randomness
+        :param deterministic: Whether an SB3 model acts deterministically
         :param progress_bar: Whether to show a progress bar (needs tqdm)
-        :param action_space: The actions' space if neither data nor policy knows it
-        :param random_goals: Draws ``(m, …)`` of another distribution p(g) to tell futures from than that of the visited goals.
-            The ratio is then one to this distribution, and it is where candidates come from. Any that covers the future will
-            do: an even one helps if the policy goes where the data has seldom been
+        :param action_space: The actions' space if neither data nor policy has it
+        :param random_goals: The negative samples ``(m, …)``, draws of a distribution p(g); None: the visited goals. The ratio
+            is relative to p(g), and candidates are drawn from it. Any distribution that covers the future is valid: a uniform
+            one helps if the policy visits what is rare in the data
         :param n_steps: "td" and "mixed": the recursion takes n steps from the data before it bootstraps,
             :math:`p_+(g \mid s_t, a_t) = \sum_{k=1}^m (1-\gamma) \gamma^{k-1} p(s_{t+k} = g) + \gamma^m E[p_+(g \mid s_{t+m},
             a')]` with m = n, or fewer where the record ends. A whole number, or ``float("inf")``: Monte Carlo that bootstraps
             where the record ends. As in n-step Q-learning, the first m actions are the data's. With another policy, n > 1
             is therefore biased towards the data's future. If ``policy`` is None, the recursion bootstraps one transition
-            before an episode is cut, because the data does not say which action would have followed
+            before a truncation, because the data does not have the action that would have followed
         :return: Itself
         """
         if method not in self.methods:
@@ -160,7 +161,7 @@ class FutureStateEstimator(FuturePredictor):
         if random_goals is not None:
             data.random_goals = self._goals.encode(random_goals)
             if len(data.random_goals) == 0:
-                raise ValueError("`random_goals` is empty: give draws of the distribution that futures are told from.")
+                raise ValueError("`random_goals` is empty: give at least one negative sample.")
         drawn = data.goals if data.random_goals is None else data.random_goals
         self._visited = drawn[np.random.default_rng(self.seed).permutation(len(drawn))[:N_VISITED]]
         self._classifiers = self._train(data, settings, progress_bar)
@@ -173,7 +174,7 @@ class FutureStateEstimator(FuturePredictor):
             experience = replace(experience, action_space=widest(experience.action_space, policy))
         observation_space = experience.observation_space
         if isinstance(observation_space, spaces.Discrete) and not hasattr(dataset, "observation_space"):
-            # Arrays do not say how many states there are: as many as in all of them, or as the table has.
+            # Arrays do not have the number of states: it is that of all of them together, or that of the table.
             rows = [np.asarray(experience.observations), np.asarray(experience.next_observations)]
             table = len(policy) if isinstance(policy, np.ndarray) else 0
             observation_space = spaces.Discrete(max(table, *(int(part.max()) + 1 for part in rows)))
@@ -192,9 +193,8 @@ class FutureStateEstimator(FuturePredictor):
             horizon = 1 / (1 - settings.gamma)
             if longest < horizon:
                 warnings.warn(
-                    f"The longest episode has {longest} steps, less than the horizon 1 / (1 - gamma) = {horizon:.0f}: "
-                    f"Monte Carlo "
-                    'does not see what comes after an episode. Use method="td", longer episodes or a smaller gamma.',
+                    f"The longest episode has {longest} steps, less than the horizon 1 / (1 - gamma) = {horizon:.0f}: Monte "
+                    'Carlo ignores what comes after an episode. Use method="td", longer episodes or a smaller gamma.',
                     stacklevel=3,
                 )
             if policy is not None:
@@ -215,9 +215,10 @@ class FutureStateEstimator(FuturePredictor):
             shift, scale = np.zeros_like(shift), np.ones_like(scale)
         pool = None
         if settings.bootstraps:
-            pool = following_actions(experience, self._actions) if policy is None else self._pool(
-                experience.next_observations, policy, deterministic
-            )  # fmt: skip
+            if policy is None:
+                pool = following_actions(experience, self._actions)
+            else:
+                pool = self._pool(experience.next_observations, policy, deterministic)
         next_states = self._states.encode(experience.next_observations)
         return TrainingData(
             states, actions, next_states, goals, experience.last(), experience.terminations, pool, shift, scale
@@ -252,7 +253,7 @@ class FutureStateEstimator(FuturePredictor):
 
     def _check_ready(self) -> None:
         if self._classifiers is None:
-            raise ValueError("The estimator has not learned anything yet: call `fit(dataset)` first.")
+            raise ValueError("The estimator is not fitted: call `fit(dataset)` first.")
 
     def _visited_goals(self) -> np.ndarray:
         return self._visited
@@ -262,7 +263,7 @@ class FutureStateEstimator(FuturePredictor):
         if actions is not None:
             return self._logits(states, actions, goals)
         if self._policy is None:
-            raise ValueError("The policy is the data's own, so that its actions here are not known: pass `actions`.")
+            raise ValueError("The policy is that of the data, so its actions here are unknown: pass `actions`.")
         pool = self._pool(observations, self._policy, self._deterministic)
         logs = []
         for i in range(pool.probabilities.shape[1]):

@@ -1,4 +1,4 @@
-"""HindsightQEstimator: the paper's comparison method, Q-learning with hindsight relabelling, behind the same questions."""
+"""HindsightQEstimator: the paper's comparison method, Q-learning with hindsight relabelling, with the same queries."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ class HindsightQEstimator(FutureStateEstimator):
     r"""
     Q-learning on hindsight-relabelled goals (Eq. "q-learning-loss"), read as a density of future states.
 
-    How Q is read decides everything, and the paper does not say. Its fixed point is a ratio to the marginal, up to a factor:
-    with :math:`\lambda \to 1`, :math:`\lambda p(g) Q = (1 - \lambda) p(s' = g) + \lambda \gamma p(g) E[Q']`, so that
-    :math:`Q p(g) \frac{\lambda}{1-\lambda} (1-\gamma)` obeys the recursion of :math:`p_+`. "ratio" reads it so, "density"
-    takes Q itself for the density.
+    The result depends on how Q is read, which the paper leaves open. Its fixed point is a ratio to the marginal, up to a
+    factor: with :math:`\lambda \to 1`, :math:`\lambda p(g) Q = (1 - \lambda) p(s' = g) + \lambda \gamma p(g) E[Q']`, so that
+    :math:`Q p(g) \frac{\lambda}{1-\lambda} (1-\gamma)` obeys the recursion of :math:`p_+`. "ratio" reads it this
+    way, "density" takes Q itself as the density.
 
     :param gamma: The discount factor
     :param lambda_: The relabelling ratio, the share of random goals; the paper's hypothesis: :math:`(1 + \gamma) / 2` is best.
@@ -47,29 +47,11 @@ class HindsightQEstimator(FutureStateEstimator):
         random_goals: np.ndarray | None = None,
         n_steps: float = 1,
     ) -> "HindsightQEstimator":
-        """
-        Learn anew from a dataset. See :meth:`FutureStateEstimator.fit`.
-
-        :param dataset: Likewise
-        :param policy: Likewise
-        :param method: "q"
-        :param steps: Likewise
-        :param deterministic: Likewise
-        :param progress_bar: Likewise
-        :param action_space: Likewise
-        :param random_goals: Likewise
-        :param n_steps: Must be 1
-        :return: Itself
-        """
+        """See :meth:`FutureStateEstimator.fit`. The method is "q", and ``n_steps`` must be 1."""
         return super().fit(dataset, policy, method, steps, deterministic, progress_bar, action_space, random_goals, n_steps)
 
     def log_q(self, observations: Values, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
-        """
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, or a single one for all
-        :param goals: ``(m, …)``, or a single one
-        :return: log Q, ``(n, m)``, without the axis of what is single
-        """
+        """:return: log Q, ``(n, m)``; arguments as in :meth:`log_ratio`"""
         values = self.log_ratio(observations, actions, goals)
         return values if self.reading == "ratio" else values + self._log_marginal(self.marginal(), goals)
 

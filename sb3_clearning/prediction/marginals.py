@@ -8,7 +8,7 @@ import torch as th
 
 class UniformMarginal:
     """
-    Goals that are spread evenly over a box.
+    Goals with a uniform distribution over a box.
 
     :param low: ``(goal_dim,)``
     :param high: ``(goal_dim,)``
@@ -20,22 +20,19 @@ class UniformMarginal:
             raise ValueError(f"A box needs `low` below `high` in every coordinate, not {low} and {high}.")
 
     def __call__(self, goals: np.ndarray) -> np.ndarray:
-        """
-        :param goals: ``(n, goal_dim)``
-        :return: Log densities, ``(n,)``
-        """
+        """:return: Log densities of goals ``(n, goal_dim)``, ``(n,)``"""
         inside = ((goals >= self.low) & (goals <= self.high)).all(axis=1)
         return np.where(inside, -np.log(self.high - self.low).sum(), -np.inf)
 
 
 class TableMarginal:
     """
-    Goals of finitely many kinds: the frequencies of a sample, each count raised by one half so that none is zero.
+    Goals of finitely many kinds: the frequencies of a sample, with one half added to each count so that no kind has zero.
 
     :param goals: The sample, ``(n, …)``
     :param n: Number of kinds
-    :param kind_of: A function from goals to their kinds' numbers; None: the goals are the numbers
-    :param volume: How much of the goal space each kind takes, ``(n,)``; None: 1
+    :param kind_of: A function from goals to the indices of their kinds; None: the goals are the indices
+    :param volume: The volume of each kind in the goal space, ``(n,)``; None: 1
     """
 
     def __init__(
@@ -51,10 +48,7 @@ class TableMarginal:
         self.log_density = np.log(counts / counts.sum() / volume)
 
     def __call__(self, goals: np.ndarray) -> np.ndarray:
-        """
-        :param goals: ``(n, …)``
-        :return: Log densities (log probabilities if the volumes are 1), ``(n,)``
-        """
+        """:return: Log densities of goals ``(n, …)`` (log probabilities if the volumes are 1), ``(n,)``"""
         return self.log_density[self.kind_of(goals)]
 
 
@@ -64,8 +58,8 @@ class KernelMarginal:
     :math:`\sigma_i (4 / ((d + 2) n))^{1 / (d + 4)}`.
 
     :param goals: The sample, ``(n, goal_dim)``
-    :param bandwidth: A factor on the widths: below 1 for goals with sharper features than a normal's
-    :param chunk: Goals that are evaluated at once
+    :param bandwidth: A factor on the widths: below 1 for sharper features than those of a normal distribution
+    :param chunk: Goals per evaluation
     """
 
     def __init__(self, goals: np.ndarray, bandwidth: float = 1.0, chunk: int = 1024):
@@ -78,10 +72,7 @@ class KernelMarginal:
         self._log_norm = -np.log(n) - 0.5 * dim * np.log(2 * np.pi) - np.log(width).sum()
 
     def __call__(self, goals: np.ndarray) -> np.ndarray:
-        """
-        :param goals: ``(n, goal_dim)``
-        :return: Log densities, ``(n,)``
-        """
+        """:return: Log densities of goals ``(n, goal_dim)``, ``(n,)``"""
         points = th.as_tensor(np.asarray(goals, dtype=np.float64).reshape(len(goals), -1) / self._width)
         parts = [
             th.logsumexp(-0.5 * th.cdist(part, self._centres).square(), dim=1)

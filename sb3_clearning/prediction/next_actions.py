@@ -1,4 +1,4 @@
-"""What a policy does in given states: from an SB3 model, a callable, a table, or the data's own following actions."""
+"""The actions of a policy in given states: an SB3 model, a callable, a table, or the policy of the data."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class ActionPool(NamedTuple):
 
     :param actions: ``(n, n_actions, action_size)``, encoded; ``(1, n_actions, action_size)`` if the same for all
     :param probabilities: ``(n, n_actions)``
-    :param known: ``(n,)``, whether the policy's action is known: the data does not say what followed its last transitions
+    :param known: ``(n,)``, whether the policy's action is known; the data does not have the one after an episode's end
     """
 
     actions: np.ndarray
@@ -30,7 +30,7 @@ class ActionPool(NamedTuple):
 
 class TablePolicy:
     """
-    A table of probabilities as a policy for observations that are not numbered.
+    A table of probabilities as a policy for observations that are not integers.
 
     :param table: ``(n_states, n_actions)``, rows that add up to 1
     :param state_of: A function of observations ``(n, …)`` that returns their rows of the table, ``(n,)``
@@ -40,43 +40,30 @@ class TablePolicy:
         self.table, self.state_of = checked_table(table), state_of
 
     def __call__(self, observations: Values) -> np.ndarray:
-        """
-        :param observations: ``(n, …)``
-        :return: ``(n, n_actions)``, probabilities
-        """
+        """:return: The probabilities of actions, ``(n, n_actions)``"""
         return self.table[self.state_of(observations)]
 
 
 def checked_table(table: np.ndarray) -> np.ndarray:
-    """
-    :param table: ``(n_states, n_actions)``
-    :return: The same, if it is a table of probabilities
-    """
+    """Raise an error unless this is a table of probabilities, ``(n_states, n_actions)``."""
     table = np.asarray(table, dtype=np.float64)
     if table.ndim != 2 or (table < 0).any() or not np.allclose(table.sum(axis=1), 1.0, atol=1e-4):
         raise ValueError(
-            f"A table as a policy has the shape (n_states, n_actions) and rows of probabilities that add up to 1; got the "
-            f"shape "
-            f"{table.shape}."
+            "A table as a policy has the shape (n_states, n_actions) and rows of probabilities that add up to 1; got the "
+            f"shape {table.shape}."
         )
     return table
 
 
 def check_policy(policy: Any, observations: Encoder, actions: Encoder) -> None:
-    """
-    Raise an error if the policy does not fit the data.
-
-    :param policy: An SB3 model, a callable, a table or None
-    :param observations: The observations' encoder
-    :param actions: The actions' encoder
-    """
+    """Raise an error if the policy does not fit the data's encoders."""
     if isinstance(policy, BaseAlgorithm):
         _check_model(policy, observations, actions)
     elif isinstance(policy, (np.ndarray, list)):
         table = checked_table(np.asarray(policy))
         if not observations.discrete:
             raise ValueError(
-                "A plain table as a policy needs data whose observations are the states' numbers. For other observations pass "
+                "A plain table as a policy needs data whose observations are indices of states. For other observations pass "
                 "`TablePolicy(table, state_of)` with a function from observations to the table's rows."
             )
         if not actions.discrete or table.shape[1] != actions.size or table.shape[0] < observations.size:
@@ -104,16 +91,14 @@ def policy_actions(
     policy: Any, observations: Values, states: Encoder, actions: Encoder, n_samples: int, deterministic: bool = False
 ) -> ActionPool:
     """
-    Ask a policy what it does in the given states.
-
     :param policy: An SB3 model, a callable (which returns actions, or ``(n, n_actions)`` probabilities of discrete ones), or a
         table
-    :param observations: ``(n, …)``, as the environment gives them: what a model's VecNormalize does to them is done here
+    :param observations: ``(n, …)``, as the environment gives them; a model's VecNormalize is applied here
     :param states: The observations' encoder
     :param actions: The actions' encoder
-    :param n_samples: How often to ask in each state, if it does not return probabilities
-    :param deterministic: Whether an SB3 model acts without its randomness
-    :return: Its actions
+    :param n_samples: How many actions are sampled in each state, if the policy does not return probabilities
+    :param deterministic: Whether an SB3 model acts deterministically
+    :return: The policy's actions in these states
     """
     check_policy(policy, states, actions)
     n = n_rows(observations)
@@ -154,13 +139,7 @@ def policy_actions(
 
 
 def following_actions(experience: Experience, actions: Encoder) -> ActionPool:
-    """
-    The data's own policy: the action that followed.
-
-    :param experience: The data
-    :param actions: The actions' encoder
-    :return: For each transition the action after it
-    """
+    """:return: The policy of the data: for each transition the action after it"""
     rows = actions.encode(experience.actions)
     following = np.minimum(np.arange(len(rows)) + 1, len(rows) - 1)
     known = ~experience.ends

@@ -1,4 +1,4 @@
-"""Pictures of the future: density maps, expected future pictures, calibration curves. They need matplotlib."""
+"""Plots of the future: density maps, expected images, calibration curves. They need matplotlib."""
 
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ def density_map(
     Draw the predicted density over two-dimensional goals.
 
     :param axes: Matplotlib axes
-    :param predictor: Whose prediction
-    :param observation: One state
+    :param predictor: The predictor
+    :param observation: A single state
     :param action: The first action, or None for the policy's own
     :param x: The goals' first coordinates, ``(n,)``
     :param y: Their second coordinates, ``(m,)``
@@ -48,15 +48,15 @@ def expected_picture(
 ) -> np.ndarray:
     """
     The paper's visualisation of the expected future: the average of the candidates' pictures with their ratios as weights,
-    stretched to [0, 255]. Something thin that may be in many places is hardly seen in it; with a background what differs
+    stretched to [0, 255]. A thin object that may be in many places is hardly visible in it. With a background the difference
     from that is stretched instead.
 
-    :param predictor: Whose prediction
-    :param observation: One state
+    :param predictor: The predictor
+    :param observation: A single state
     :param action: The first action, or None for the policy's own
     :param candidates: Draws of the marginal, ``(m, …)``
     :param pictures: A picture of each, ``(m, height, width, 3)``
-    :param background: What is in all of them, ``(height, width, 3)``; see :func:`background_of`
+    :param background: What all pictures share, ``(height, width, 3)``; see :func:`background_of`
     :return: ``(height, width, 3)``, uint8
     """
     if len(candidates) != len(pictures):
@@ -76,20 +76,14 @@ def expected_picture(
 
 def background_of(pictures: np.ndarray) -> np.ndarray:
     """
-    :param pictures: ``(m, height, width, 3)``, in which something is in different places
-    :return: What stays, the median of each pixel, ``(height, width, 3)``
+    :param pictures: ``(m, height, width, 3)``, in which something moves
+    :return: What does not move, the median of each pixel, ``(height, width, 3)``
     """
     return np.median(pictures, axis=0)
 
 
 def plot_reliability(axes: Any, found: Reliability, label: str = "") -> None:
-    """
-    Draw how often something happened against its predicted probability.
-
-    :param axes: Matplotlib axes
-    :param found: The reliability
-    :param label: The curve's name
-    """
+    """Plot the frequency of events against their predicted probability."""
     text = f"{label} (calibration error {found.expected_calibration_error:.3f})".strip()
     axes.plot([0, 1], [0, 1], color="gray", linewidth=0.8)
     axes.plot(found.predicted, found.frequency, marker="o", label=text)
@@ -98,12 +92,7 @@ def plot_reliability(axes: Any, found: Reliability, label: str = "") -> None:
 
 
 def save_density_map(path: Path, *arguments: Any, title: str = "", **options: Any) -> None:
-    """
-    :param path: The picture to write
-    :param arguments: See :func:`density_map`, after ``axes``
-    :param title: Its title
-    :param options: See :func:`density_map`
-    """
+    """Write a :func:`density_map` to a file; the arguments are those after ``axes``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 4), layout="constrained")

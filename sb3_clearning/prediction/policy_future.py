@@ -1,4 +1,4 @@
-"""PolicyFuture: what a trained CLearning model's classifiers say about the future."""
+"""PolicyFuture: the future of a CLearning model's policy, from its own classifiers."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,15 +12,15 @@ from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.queries import FuturePredictor
 from sb3_clearning.replay.datasets import Values
 
-#: State and goal pairs that the networks take at once.
+#: Pairs of states and goals in one forward pass.
 CHUNK = 16_384
-#: Goals of the replay buffer that stand for the marginal.
+#: Number of goals that represent the marginal.
 N_VISITED = 10_000
 
 
 @runtime_checkable
 class ClassifierModel(Protocol):
-    """What is asked of a model: CLearning is one, and Q-learning is none, since its critic has no mass."""
+    """A model whose critic is a classifier: CLearning, but not Q-learning."""
 
     observation_space: spaces.Space
     action_space: spaces.Space
@@ -40,18 +40,18 @@ class ClassifierModel(Protocol):
 
 class PolicyFuture(FuturePredictor):
     r"""
-    The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: each goal is asked about as the
-    one that the policy is commanded to reach. So over goals it is no single distribution, and what is averaged over candidates
-    (the expected future state, an event's probability) says which of them the policy can reach, not where it goes. For the
+    The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: the policy is commanded to
+    reach the same goal that the query is about. So this is not one distribution over goals, and an average over candidates (the
+    expected future state, the probability of an event) tells which of them the policy can reach, not where it goes. For the
     future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
 
     The ratio is to the distribution p(g) of training's random goals: the visited next states, and a share
     ``commanded_goal_fraction`` of commanded goals. Candidates, and the marginal of a density, are draws of that mixture.
 
-    Observations are those of the environment; their ``desired_goal`` is not read and may be missing. Images have their
+    Observations are those of the environment; their ``desired_goal`` is not used and may be missing. Images have their
     channels first, as in the model's ``observation_space``.
 
-    :param model: The model. Its present weights answer, also after more training
+    :param model: The model. Queries use its current weights, also after more training
     """
 
     def __init__(self, model: ClassifierModel):
@@ -72,7 +72,7 @@ class PolicyFuture(FuturePredictor):
                 "The model's replay buffer is empty, so there are no visited goals to choose from: pass `candidates`, or load "
                 "the buffer with `model.load_replay_buffer(path)`."
             )
-        # The same draw each time: an answer does not change from one call to the next.
+        # A fixed seed: the answer to a query does not change from one call to the next.
         return self._goals.encode(buffer.random_goals(N_VISITED, self._model.commanded_goal_fraction, seed=0))
 
     def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""FuturePredictor: the questions that every estimator of the future answers."""
+"""FuturePredictor: the queries that every estimator of the future answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,12 +8,12 @@ import numpy as np
 
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.marginals import KernelMarginal, TableMarginal
-from sb3_clearning.replay.datasets import Values
+from sb3_clearning.replay.datasets import Values, take
 
-#: Goals of the marginal that answers are averaged over, if the caller gives none. The paper: 1000.
+#: Default number of candidates, the goals that answers are averaged over. The paper: 1000.
 N_CANDIDATES = 1000
 
-#: What happens: a function from goals ``(n, …)`` to whether it does ``(n,)``, or that for each candidate.
+#: A set of goals: a function from goals ``(n, …)`` to whether they are in it ``(n,)``, or its values for the candidates.
 Event = Callable[[np.ndarray], np.ndarray] | np.ndarray
 #: Log density of the marginal, a function of goals ``(n, …)``.
 Marginal = Callable[[np.ndarray], np.ndarray]
@@ -24,7 +24,7 @@ class Estimate(NamedTuple):
     An average over candidates.
 
     :param value: The estimate, one for each state
-    :param standard_error: Its standard error for the draw of the candidates. What the classifier gets wrong is not in it
+    :param standard_error: Its standard error from the sampling of candidates, without the error of the classifier
     """
 
     value: np.ndarray
@@ -33,11 +33,11 @@ class Estimate(NamedTuple):
 
 class FuturePredictor(ABC):
     r"""
-    Answers questions about :math:`p_+^\pi(s_{t+} \mid s, a)`, the states that a policy visits :math:`\Delta` steps after
+    Answers queries about :math:`p_+^\pi(s_{t+} \mid s, a)`, the states that a policy visits :math:`\Delta` steps after
     :math:`(s, a)` if :math:`P(\Delta) = (1 - \gamma) \gamma^{\Delta - 1}`.
 
-    States and actions are paired row by row (a single action goes with all states). Goals and candidates are shared by all of
-    them, so that n states and m goals give an array ``(n, m)``. A single state or goal takes its axis away.
+    States and actions are paired row by row. All of them share the goals and candidates, so that n states and m goals give an
+    array ``(n, m)``. A single state or goal has no axis in the result. :meth:`log_ratio` documents the arguments.
     """
 
     _states: Encoder
@@ -57,7 +57,7 @@ class FuturePredictor(ABC):
     def _visited_goals(self) -> np.ndarray:
         """:return: Draws of the marginal p(g), encoded, ``(m, goal_size)``"""
 
-    # -- what is asked -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def log_ratio(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
         r"""
@@ -67,7 +67,7 @@ class FuturePredictor(ABC):
         :param observations: ``(n, …)``, or a single one
         :param actions: ``(n, …)``, a single one for all, or None for the policy's own
         :param goals: ``(m, …)``, or a single one
-        :return: ``(n, m)``, without the axis of what is single
+        :return: ``(n, m)``. A single observation or goal has no axis in the result
         """
         self._check_ready()
         single_state, single_goal = self._states.is_single(observations), self._goals.is_single(goals)
@@ -81,14 +81,10 @@ class FuturePredictor(ABC):
         self, observations: Values, actions: np.ndarray | None, goals: np.ndarray, marginal: Marginal | str | None = None
     ) -> np.ndarray:
         r"""
-        :math:`f(g \mid s, a) = p(g)\,C / (1 - C)`, the future state density.
+        :math:`f(g \mid s, a) = p(g)\,C / (1 - C)`, the future state density. Arguments as in :meth:`log_ratio`.
 
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
-        :param goals: ``(m, …)``, or a single one
         :param marginal: log p(g) as a function of goals (see :mod:`sb3_clearning.prediction.marginals`); "data": frequencies
             or a sum of kernels from the visited goals; None: relative to the marginal, the ratio itself
-        :return: ``(n, m)``, without the axis of what is single
         """
         log_density = self.log_ratio(observations, actions, goals)
         if marginal is None:
@@ -117,12 +113,10 @@ class FuturePredictor(ABC):
         self, observations: Values, actions: np.ndarray | None = None, candidates: np.ndarray | None = None
     ) -> np.ndarray:
         r"""
-        :math:`E_{p_+}[g]`, the average of the candidates with their ratios as weights.
+        :math:`E_{p_+}[g]`, the average of the candidates with their ratios as weights. Arguments as in :meth:`log_ratio`.
 
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
-        :param candidates: Draws of the marginal, ``(m, …)``; None: visited goals
-        :return: ``(n, …)``, or one average for a single state. For discrete goals: their probabilities
+        :param candidates: Draws of the marginal p(g), ``(m, …)``; None: visited goals
+        :return: ``(n, …)``. For discrete goals: their probabilities
         """
         goals = self._candidates(candidates)
         weights, single = self._weights(observations, actions, goals)
@@ -134,12 +128,10 @@ class FuturePredictor(ABC):
     ) -> Estimate:
         r"""
         :math:`P_{p_+}(g \in A)`, how likely it is to find the agent in a set of goals at a random future time.
+        Arguments as in :meth:`expected_future_state`.
 
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
-        :param event: A function from goals ``(m, …)`` to whether they are in the set, or that for each candidate
-        :param candidates: Draws of the marginal, ``(m, …)``; None: visited goals
-        :return: The probability and its standard error, ``(n,)`` each, or numbers for a single state
+        :param event: A function from goals ``(m, …)`` to whether they are in the set, or its values for the candidates
+        :return: The probability and its standard error, ``(n,)`` each
         """
         goals = self._candidates(candidates)
         values = event(self._goals.decode(goals)) if callable(event) else event
@@ -154,31 +146,25 @@ class FuturePredictor(ABC):
     ) -> Estimate:
         r"""
         :math:`E_{p_+}[r(g)]`; divided by :math:`1 - \gamma` it is the value :math:`Q^\pi(s, a)` of a reward for the states
-        that are entered.
+        that are entered. Arguments as in :meth:`expected_future_state`.
 
-        :param observations: ``(n, …)``, or a single one
-        :param actions: ``(n, …)``, a single one for all, or None for the policy's own
-        :param reward_fn: A function from goals ``(m, …)`` to rewards ``(m,)``, or that for each candidate
-        :param candidates: Draws of the marginal, ``(m, …)``; None: visited goals
-        :return: The expected reward and its standard error, ``(n,)`` each, or numbers for a single state
+        :param reward_fn: A function from goals ``(m, …)`` to rewards ``(m,)``, or its values for the candidates
+        :return: The expected reward and its standard error, ``(n,)`` each
         """
         goals = self._candidates(candidates)
         values = reward_fn(self._goals.decode(goals)) if callable(reward_fn) else reward_fn
         return self._average(observations, actions, goals, np.asarray(values, dtype=np.float64), "reward function")
 
-    # -- how it is answered --------------------------------------------------------------------------------------------
+    # -- implementation ------------------------------------------------------------------------------------------------
 
     def _check_ready(self) -> None:  # noqa: B027 (most predictors are ready from the start)
-        """Raise an error if there is nothing to answer from."""
+        """Raise an error if the predictor is not fitted."""
 
     def _state_and_action(self, observations: Values, actions: np.ndarray | None) -> tuple[Values, np.ndarray | None]:
         """:return: Observations with an axis of states, and encoded actions for each"""
         n = len(self._states.encode(observations))  # raises an error if they do not fit
         if self._states.is_single(observations):
-            if isinstance(observations, np.ndarray) or not hasattr(observations, "items"):
-                observations = np.asarray(observations)[None]
-            else:
-                observations = {key: np.asarray(value)[None] for key, value in observations.items()}
+            observations = take(observations, None)
         if actions is None:
             return observations, None
         encoded = self._actions.encode(actions)
@@ -193,7 +179,7 @@ class FuturePredictor(ABC):
         self._check_ready()
         goals = self._visited_goals()[:N_CANDIDATES] if candidates is None else self._goals.encode(candidates)
         if len(goals) == 0:
-            raise ValueError("There are no candidates: give at least one goal, better a thousand draws of the visited ones.")
+            raise ValueError("There are no candidates: give at least one goal, better a thousand of the visited ones.")
         return goals
 
     def _weights(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -210,13 +196,13 @@ class FuturePredictor(ABC):
         if values.shape != (len(goals),):
             raise ValueError(f"The {name} must give one value for each of the {len(goals)} candidates, not {values.shape}.")
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-            raise ValueError(f"The {name} gave values that are no finite numbers for some of the candidates.")
+            raise ValueError(f"The {name} gave values that are not finite numbers for some of the candidates.")
         weights, single = self._weights(observations, actions, goals)
         numbers = values.astype(np.float64)
         mean = weights @ numbers
         # The delta method for a ratio of means: sum of w_i^2 (f_i - mean)^2.
         error = np.sqrt((weights**2 * (numbers - mean[:, None]) ** 2).sum(axis=1))
         if values.dtype == bool and values.all() == values.any():
-            # All candidates agree, which does not make it certain: one more draw could be the first that differs.
+            # That all candidates agree does not make it certain: one more could be the first that differs.
             error = (weights**2).sum(axis=1)
         return Estimate(mean[0], error[0]) if single else Estimate(mean, error)

@@ -1,8 +1,8 @@
 """
-Classifiers of the future trained together: any number of networks, each on its own data, as one batched tensor program.
+Trains any number of classifiers of the future together, each on its own data, as one batched tensor program.
 
-Small networks leave a processor idle between the many small operations of a step. With twenty of them in one batched product
-a step takes little longer than with one.
+A step of small networks consists of many small operations between which the processor idles. With twenty networks in one
+batched product a step takes little longer than with one.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import torch as th
 from torch import nn
 
-from sb3_clearning.checks import are_sizes, is_number
+from sb3_clearning.checks import check_number, check_sizes, is_number
 from sb3_clearning.layers import BatchedLinear
 from sb3_clearning.losses import Discount, hindsight_q_loss, importance_weight, mc_loss, mixed_loss, td_loss, weighted_mean
 from sb3_clearning.prediction.encoding import Encoder
@@ -36,14 +36,14 @@ class TrainingSettings:
     :param batch_size: Transitions in a batch; each is seen with positive and with random goals
     :param lambda_: "mixed": the weight of TD against Monte Carlo. "q": the relabelling ratio, the weight of random goals
     :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
-    :param tau: How fast the target network follows (1: there is none, and w comes from the classifier itself)
-    :param average_next_actions: Whether w is averaged over the policy's possible next actions instead of taken at one that is
-        drawn. It has the same mean and less variance
+    :param tau: Polyak coefficient of the target network (1: no target network, w comes from the classifier itself)
+    :param average_next_actions: Whether w is averaged over the policy's possible next actions, instead of computed for a
+        sampled one. It has the same mean and less variance
     :param n_random: Random goals for each transition
-    :param absorbing: Whether a terminated episode stays in its final state for ever (else: terminations are ignored)
+    :param absorbing: Whether the agent is assumed to remain in a terminal state (else: terminations are ignored)
     :param weight_decay: Adam's decoupled weight decay
-    :param n_steps: "td" and "mixed": how many steps of the data come before the bootstrapped rest, a whole number or
-        ``float("inf")``; fewer where the record ends. 1 is Algorithm 2
+    :param n_steps: "td" and "mixed": how many steps of the data precede the bootstrap, a whole number or ``float("inf")``;
+        fewer where the record ends. 1 is Algorithm 2
     """
 
     method: str = "td"
@@ -62,37 +62,26 @@ class TrainingSettings:
     n_steps: float = 1
 
     def __post_init__(self) -> None:
-        for name, good, text in (
-            ("method", self.method in METHODS, f"one of {METHODS}"),
-            ("gamma", is_number(self.gamma) and 0 <= self.gamma < 1, "at least 0 and below 1"),
-            ("steps", is_number(self.steps, whole=True) and self.steps >= 1, "at least 1"),
-            ("hidden", are_sizes(self.hidden), "the sizes of the hidden layers such as (256, 256)"),
-            (
-                "learning_rate",
-                callable(self.learning_rate) or (is_number(self.learning_rate) and self.learning_rate > 0),
-                "above 0, or a function of the remaining progress",
-            ),
-            ("batch_size", is_number(self.batch_size, whole=True) and self.batch_size >= 1, "at least 1"),
-            ("lambda_", is_number(self.lambda_) and 0 <= self.lambda_ <= 1, "within [0, 1]"),
-            (
-                "w_clip",
-                self.w_clip is None or (is_number(self.w_clip) and self.w_clip > 0),
-                "above 0 (None: 1 / (1 - gamma); inf: no limit)",
-            ),
-            ("tau", is_number(self.tau) and 0 < self.tau <= 1, "above 0 and at most 1"),
-            ("n_random", is_number(self.n_random, whole=True) and self.n_random >= 1, "at least 1"),
-            (
-                "n_steps",
-                is_number(self.n_steps, whole=self.n_steps != float("inf")) and self.n_steps >= 1,
-                'a whole number of at least 1, or float("inf")',
-            ),
-        ):
-            if not good:
-                raise ValueError(f"`{name}` must be {text}, not {getattr(self, name)!r}.")
+        if self.method not in METHODS:
+            raise ValueError(f"`method` must be one of {METHODS}, not {self.method!r}.")
+        check_number("gamma", self.gamma, 0, 1, open_ends="high")
+        for name in ("steps", "batch_size", "n_random"):
+            check_number(name, getattr(self, name), 1, whole=True)
+        check_sizes("hidden", self.hidden)
+        if not callable(self.learning_rate):
+            check_number(
+                "learning_rate", self.learning_rate, 0, open_ends="low", hint=", or a function of the remaining progress"
+            )
+        check_number("lambda_", self.lambda_, 0, 1)
+        if self.w_clip is not None:
+            check_number("w_clip", self.w_clip, 0, open_ends="low", hint=" (None: 1 / (1 - gamma); inf: no limit)")
+        check_number("tau", self.tau, 0, 1, open_ends="low")
+        if not (is_number(self.n_steps, whole=self.n_steps != float("inf")) and self.n_steps >= 1):
+            raise ValueError(f'`n_steps` must be a whole number of at least 1, or float("inf"), not {self.n_steps!r}.')
         if self.n_steps != 1 and self.method == "mc":
             raise ValueError(
                 'method="mc" reads the whole future from the data and bootstraps nothing, so `n_steps` has no effect. For '
-                'Monte Carlo that bootstraps where an episode was cut, use method="td" with n_steps=float("inf").'
+                'Monte Carlo that bootstraps at truncations, use method="td" with n_steps=float("inf").'
             )
         if self.n_steps != 1 and self.method == "q":
             raise ValueError("Hindsight Q-learning is defined for one step only: `n_steps` must be 1.")
@@ -121,8 +110,8 @@ class TrainingData:
     :param terminations: ``(n,)``
     :param next_actions: The policy's actions in the next states; None for Monte Carlo
     :param shift: ``(inputs,)``, subtracted from the networks' inputs
-    :param scale: ``(inputs,)``, that they are divided by
-    :param random_goals: ``(m, goal_size)``, draws of the distribution that futures are told from; None: ``goals``
+    :param scale: ``(inputs,)``, the divisor of the networks' inputs
+    :param random_goals: ``(m, goal_size)``, the negative samples; None: ``goals``
     """
 
     states: np.ndarray
@@ -155,7 +144,7 @@ class BatchedClassifiers(nn.Module):
     :param n: Number of classifiers
     :param sizes: Sizes of the input and the hidden layers
     :param shift: ``(n, inputs)``, subtracted from the inputs
-    :param scale: ``(n, inputs)``, that they are divided by
+    :param scale: ``(n, inputs)``, the divisor of the inputs
     """
 
     shift: th.Tensor
@@ -186,13 +175,10 @@ def _take(tensor: th.Tensor, rows: np.ndarray) -> th.Tensor:
 
 class _Stack:
     """
-    The datasets of all classifiers under each other, and batches of them.
+    The concatenated datasets of all classifiers, and batches of them.
 
     :param datasets: One for each classifier, or one for all
     :param n: Number of classifiers
-    :param settings: How they are trained
-    :param rng: The source of the batches
-    :param device: Where the tensors are
     """
 
     def __init__(
@@ -232,9 +218,9 @@ class _Stack:
 
     def _find_windows(self, datasets: Sequence[TrainingData], starts: np.ndarray, chosen: np.ndarray) -> None:
         """
-        A transition's window is the transition itself and up to ``n_steps - 1`` that follow it. Temporal differences are taken
-        where the action after the window is known, or not needed. An episode's last transition may be unusable: windows then
-        end before it.
+        A transition's window is the transition itself and up to ``n_steps - 1`` that follow it. Temporal differences need the
+        action after the window, except at an absorbing termination. Where an episode's last transition has no such action,
+        windows end before it.
         """
         usable, window_ends = [], []
         for data, start in zip(datasets, starts, strict=True):
@@ -243,7 +229,7 @@ class _Stack:
                 good = self._pool(data).known | (data.terminations & self.settings.absorbing)
             if not good.any():
                 raise ValueError(
-                    "The data has no two transitions that follow each other, so that the data's own next action is not known. "
+                    "The data has no two transitions that follow each other, so its own next action is unknown. "
                     'Pass the policy, collect longer episodes, or use method="mc".'
                 )
             usable.append(np.flatnonzero(good) + start)
@@ -278,7 +264,7 @@ class _Stack:
         return _take(self.goals, future_rows(rows, last, self.terminations, settings.gamma, settings.absorbing, uniform))
 
     def discount(self, rows: np.ndarray) -> Discount:
-        """:return: Of what comes after the transitions' windows, ``(n, batch)`` if it is not the same for all"""
+        """:return: The discount after the transitions' windows, ``(n, batch)`` if it is not the same for all"""
         if self.settings.n_steps == 1:
             return self.settings.gamma
         powers = self.settings.gamma ** (self.window_end[rows] - rows + 1.0)
@@ -286,7 +272,7 @@ class _Stack:
 
     def next_values(self, rows: np.ndarray, goals: th.Tensor, of: Callable[[th.Tensor], th.Tensor]) -> th.Tensor:
         """
-        The mean of a function of the classifier's inputs over the policy's next action, exact or by one draw.
+        The mean of a function of the classifier's inputs over the policy's next action, exact or from one sample.
 
         :param rows: Transitions, ``(n, batch)``
         :param goals: ``(n, batch, goal_size)``

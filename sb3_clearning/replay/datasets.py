@@ -75,10 +75,10 @@ def space_of(values: Values) -> spaces.Space:
     return spaces.Box(-np.inf, np.inf, values.shape[1:], np.float32)
 
 
-def take(values: Values, index: np.ndarray | slice) -> Values:
+def take(values: Values, index: np.ndarray | slice | None) -> Values:
     """
     :param values: ``(n, …)``, or a dict of such
-    :param index: Rows
+    :param index: Rows; None: all values are one row
     :return: These rows
     """
     if isinstance(values, Mapping):

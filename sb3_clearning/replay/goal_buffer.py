@@ -168,8 +168,7 @@ class GoalReplayBuffer(EpisodeRing):
         :param batch_size: Number of transitions in a batch
         :param relabel: For each kind of goal (``GOAL_KINDS``) its share of the batch; the shares add up to 1
         :param gamma: The discount factor of the offsets, within [0, 1]
-        :param absorbing: Whether a terminated episode stays in its final state for ever (else: offsets end with the
-            episode)
+        :param absorbing: Whether the agent is assumed to remain in a terminal state (else: offsets end with the episode)
         :param env: A VecNormalize to normalize the observations with
         :param n_batches: Number of batches, drawn at once
         :param n_steps: How many recorded steps a transition looks ahead, from 1 to ``float("inf")``
@@ -268,7 +267,7 @@ class GoalReplayBuffer(EpisodeRing):
         return sources
 
     def _returns(self, index: np.ndarray, window: np.ndarray, goals: np.ndarray, gamma: float) -> np.ndarray:
-        """:return: gamma^(k-1) for the first k within the window whose state achieves the goal, 0 if there is none"""
+        """:return: gamma^(k-1) for the first k within the window whose state achieves the goal, else 0"""
         returns = np.zeros(index.shape, dtype=np.float32)
         searching = np.ones(index.shape, dtype=bool)
         for k in range(1, int(window.max()) + 1):

@@ -125,7 +125,7 @@ def test_seed_fixes_everything_to_the_bit(task: Any) -> None:
     def episodes() -> list[Any]:
         first, _ = task.reset(seed=11)
         steps = rollout(task, 20, 4)
-        second, _ = task.reset()  # goes on from the seed too
+        second, _ = task.reset()  # follows from the seed too
         return [(first, 0.0), *steps, (second, 0.0), *rollout(task, 20, 5)]
 
     used = episodes()

@@ -242,7 +242,7 @@ def test_reset_goals_are_start_states_and_random_action_goals_lie_n_steps_on() -
 
 
 @pytest.mark.parametrize(("n", "expected"), [(9, 9), (10, 0), (25, 5)])
-def test_random_actions_begin_anew_where_an_episode_ends(n: int, expected: int) -> None:
+def test_random_actions_restart_where_an_episode_ends(n: int, expected: int) -> None:
     env = GoalFromObservation(Walk(life=10), goal_sampler="random_actions", n_random_actions=n)
     assert env.reset(seed=0)[0]["desired_goal"][2] == expected
 

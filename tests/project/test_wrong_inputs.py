@@ -167,7 +167,7 @@ def questions(kind: str) -> list[tuple[str, Callable[[], Any], str]]:
         (*asked(kind, "probability", STATES, TWO_ACTIONS, event), "event must give one value for each of the .* candidates"),
         (*asked(kind, "probability", STATES, TWO_ACTIONS, "left"), "event must give one value for each of the .* candidates"),
         (*asked(kind, "expected_reward", STATES, TWO_ACTIONS, 3), "reward function must give one value for each"),
-        (*asked(kind, "expected_reward", STATES, TWO_ACTIONS, lambda goals: np.full(len(goals), NAN)), "no finite numbers"),
+        (*asked(kind, "expected_reward", STATES, TWO_ACTIONS, lambda goals: np.full(len(goals), NAN)), "not finite numbers"),
     ]  # fmt: skip
 
 
@@ -271,7 +271,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
         add(next_obs={"observation": np.zeros(4), "achieved_goal": np.zeros(2), "desired_goal": np.zeros(2)}),
         r"needs the shapes .*\(4,\)",
     ),
-    ("GoalReplayBuffer.add_transitions", lambda: filled().add_transitions(buffer(4, SPACE, ACTIONS)().transitions()._replace(actions=np.zeros((2, 1)))), "A step needs arrays"),
+    ("GoalReplayBuffer.add_transitions", lambda: filled().add_transitions(filled().transitions()._replace(actions=np.zeros((12, 3)))), r"needs the shapes .*\(1, 3\)"),
     ("GoalReplayBuffer.float_states", lambda: filled().float_states(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(5, 2), "`commanded_fraction` must be at least 0 and at most 1, not 2"),
@@ -322,7 +322,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("FutureStateEstimator", lambda: FutureStateEstimator(n_classifiers=0), "`n_classifiers` must be at least 1, not 0"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(depth=3), r"Unknown arguments \['depth'\]"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(gamma="0.9"), "`gamma` must be at least 0 and below 1, not '0.9'"),  # type: ignore[arg-type]
-    ("FutureStateEstimator", lambda: FutureStateEstimator(batch_size=2.5), r"`batch_size` must be at least 1, not 2\.5"),
+    ("FutureStateEstimator", lambda: FutureStateEstimator(batch_size=2.5), r"`batch_size` must be a whole number of at least 1, not 2\.5"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(hidden=256), r"`hidden` must be the sizes of the hidden layers such as \(256, 256\), not 256"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(hidden=(32, 0)), r"`hidden` must be the sizes of .*, not \(32, 0\)"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(hidden="64"), "`hidden` must be the sizes of .*, not '64'"),
@@ -330,7 +330,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("FutureStateEstimator", lambda: FutureStateEstimator(learning_rate=0), "`learning_rate` must be above 0, .*, not 0"),
     ("FutureStateEstimator", lambda: FutureStateEstimator(policy_samples=None), "`policy_samples` must be a whole number"),  # type: ignore[arg-type]
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(None), "A NoneType is no dataset"),
-    ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), steps="3"), "`steps` must be at least 1, not '3'"),  # type: ignore[arg-type]
+    ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), steps="3"), "`steps` must be a whole number of at least 1, not '3'"),  # type: ignore[arg-type]
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), method="sarsa"), "`method` must be one of .*, not 'sarsa'"),
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), "pi"), "A policy is an SB3 model, a callable, a table or None"),
     ("FutureStateEstimator.density", lambda: FutureStateEstimator().density(STATES, None, GOALS), r"call `fit\(dataset\)` first"),
