@@ -7,7 +7,6 @@ Agents to show: of the suite's finished runs the best of each task, in rl-zoo3's
 without a screen need ``MUJOCO_GL=egl``.
 """
 
-import argparse
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,10 +17,12 @@ import numpy as np
 import yaml
 
 from sb3_clearning import CLearning
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
-from sb3_clearning.experiments.rows import replace_row
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.run import read_description
+from sb3_clearning.experiments.tables.rows import replace_row
+from sb3_clearning.experiments.tables.sweep import command_line
 
 ALGORITHM = "clearning"
 #: A film is this wide and high, and has at most this many pictures of each episode.
@@ -30,14 +31,8 @@ SIZE, PICTURES = 200, 40
 FIELDS = ("task", "seed", "step", "success", "success_any_time", "initial", "final", "minimum", "versions", "commit")
 
 
-class AgentError(SystemExit, ValueError):
-    """An error in what the user asked for: the interpreter prints its one line and exits with 1."""
-
-
 def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path]:
     """
-    :param suite: The suite's output folder
-    :param tasks: Only these tasks
     :return: For each task that is an environment's id the folder of the finished run with the highest success rate at its
         end; of several the one that comes nearest to its goals
     """
@@ -59,8 +54,6 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     """
     Write an agent in rl-zoo3's layout, whole or not at all.
 
-    :param run_folder: The folder of a finished run
-    :param agents: The folder of all agents
     :return: The agent's folder
     """
     run = read_description(run_folder)
@@ -95,11 +88,7 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
 
 
 def env_kwargs_of(folder: Path, task: str) -> dict[str, Any]:
-    """
-    :param folder: An agent's folder
-    :param task: The task
-    :return: The arguments that its environment is made with
-    """
+    """:return: The arguments that its environment is made with"""
     kwargs: dict[str, Any] = {}
     # rl-zoo3's own folders have Python objects in these files, which are not read here.
     for name in ("config.yml", "args.yml"):
@@ -115,9 +104,7 @@ def env_kwargs_of(folder: Path, task: str) -> dict[str, Any]:
 
 def pictures_of(model: CLearning, env: gym.Env, seeds: Iterable[int]) -> list[np.ndarray]:
     """
-    :param model: The agent
     :param env: Its environment, with ``render_mode="rgb_array"``
-    :param seeds: A seed for each episode
     :return: Pictures of the episodes, ``(height, width, 3)`` each; the last of an episode is shown for a while
     """
     limit = env.spec.max_episode_steps if env.spec else None
@@ -138,10 +125,7 @@ def pictures_of(model: CLearning, env: gym.Env, seeds: Iterable[int]) -> list[np
 
 
 def write_film(pictures: list[np.ndarray], path: Path) -> None:
-    """
-    :param pictures: ``(height, width, 3)`` each
-    :param path: The GIF to write
-    """
+    """:param pictures: ``(height, width, 3)`` each"""
     from PIL import Image
 
     # An octree keeps rare colours, as the goal's magenta; the median cut does not, and its files are larger.
@@ -156,8 +140,6 @@ def write_film(pictures: list[np.ndarray], path: Path) -> None:
 def film(folder: Path, films: Path, episodes: int) -> Path:
     """
     :param folder: An agent's folder in rl-zoo3's layout, ``TASK_1``
-    :param films: Where the film goes
-    :param episodes: How many episodes it shows
     :return: The film
     """
     import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
@@ -171,10 +153,8 @@ def film(folder: Path, films: Path, episodes: int) -> Path:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments agents", description=__doc__)
+    """Run the command."""
+    parser = command_line("agents", __doc__)
     parser.add_argument("--suite", type=Path, help="the suite's output folder; None: only films, of the agents that are there")
     parser.add_argument(
         "--agents", type=Path, default=Path("trained_agents"), help="the folder of agents, in rl-zoo3's layout"
@@ -187,7 +167,7 @@ def main(argv: list[str]) -> None:
     if options.suite is not None:
         runs = best_runs(options.suite, options.tasks)
         if not runs:
-            raise AgentError(
+            raise UsageError(
                 f"{options.suite} has no finished run of {ALGORITHM}: `python -m sb3_clearning.experiments suite` makes them."
             )
         for run_folder in runs.values():
@@ -198,7 +178,7 @@ def main(argv: list[str]) -> None:
     folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
     wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]
     if not wanted:
-        raise AgentError(
+        raise UsageError(
             f"There are no agents in {options.agents / ALGORITHM}: give --suite, or --agents with those of rl-zoo3."
         )
     if options.episodes:

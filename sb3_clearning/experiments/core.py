@@ -4,7 +4,6 @@ The core's learning table: CLearning with its defaults on two tasks, five seeds 
 ``python -m sb3_clearning.experiments core`` writes results/core.csv (a row per evaluation, as it comes) and results/core.md.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -21,8 +20,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_clearning import CLearning
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import EVALUATION_SEED, evaluate_goals
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import add_columns, append_row, read_rows, spread
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import add_columns, append_row, read_rows, spread
+from sb3_clearning.experiments.tables.sweep import command_line
 
 
 class Task(NamedTuple):
@@ -79,15 +79,7 @@ class EvaluateAndRecord(BaseCallback):
 
 
 def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED) -> None:
-    """
-    One run, with one thread.
-
-    :param name: The task's name
-    :param seed: The seed
-    :param path: The table
-    :param arguments: Arguments for CLearning beyond the defaults
-    :param evaluation_seed: The first evaluation episode's seed
-    """
+    """One run, with one thread."""
     import gymnasium_robotics
 
     gym.register_envs(gymnasium_robotics)
@@ -102,32 +94,19 @@ def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluat
 
 
 def evaluation_seed_of(row: dict[str, str]) -> int:
-    """
-    :param row: A row of the table
-    :return: The first evaluation episode's seed; rows from before it was recorded have the default
-    """
+    """:return: The first evaluation episode's seed; rows from before it was recorded have the default"""
     return int(row.get("evaluation_seed") or EVALUATION_SEED)
 
 
 def with_defaults(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """
-    :param rows: The table
-    :return: The rows of CLearning with its defaults, on the evaluation episodes that all results are of
-    """
+    """:return: The rows of CLearning with its defaults, on the evaluation episodes that all results are of"""
     return [row for row in rows if row["arguments"] == "{}" and evaluation_seed_of(row) == EVALUATION_SEED]
 
 
 def finished(
     rows: list[dict[str, str]], name: str, seed: int, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED
 ) -> bool:
-    """
-    :param rows: The table
-    :param name: The task's name
-    :param seed: The seed
-    :param arguments: Arguments for CLearning beyond the defaults
-    :param evaluation_seed: The first evaluation episode's seed
-    :return: Whether the table has the run's last row
-    """
+    """:return: Whether the table has the run's last row"""
     wanted = (name, str(seed), str(TASKS[name].steps), json.dumps(arguments), evaluation_seed)
     found = ((row["task"], row["seed"], row["step"], row["arguments"], evaluation_seed_of(row)) for row in rows)
     return wanted in found
@@ -168,10 +147,7 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
 
 
 def write_table(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The rows of the CSV
-    :param path: The Markdown file to write
-    """
+    """Write the Markdown report."""
     newest = with_defaults(rows)[-1]
     lines = [
         "# CLearning with its defaults",
@@ -189,22 +165,15 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
 
 
 def update_readme(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    Put the end of the runs between the README's markers.
-
-    :param rows: The rows of the CSV
-    :param path: The README
-    """
+    """Put the end of the runs between the README's markers."""
     before, _, rest = path.read_text().partition("<!-- core -->")
     _, _, after = rest.partition("<!-- /core -->")
     path.write_text("\n".join([f"{before}<!-- core -->", *table(rows, last_only=True), f"<!-- /core -->{after}"]))
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments core", description=__doc__)
+    """Run the command."""
+    parser = command_line("core", __doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5, help="number of training seeds")
     parser.add_argument("--first-seed", type=int, default=0, help="the first training seed; the next ones follow")

@@ -5,7 +5,6 @@ Trains CLearning, prints success rate and distances before and after, and saves 
 the learned future density.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
 from sb3_clearning.common.evaluation import evaluate_goals
+from sb3_clearning.experiments.tables.sweep import command_line
 
 ENV_ID = "FetchReach-v4"
 N_EPISODES = 20
@@ -85,10 +85,6 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
     """
     Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal plane
     through the hand, and the difference that the action makes.
-
-    :param model: A trained model
-    :param path: The picture to write
-    :param size: Number of points along a side
     """
     from matplotlib.figure import Figure
 
@@ -128,10 +124,8 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments demo", description=__doc__)
+    """Run the command."""
+    parser = command_line("demo", __doc__)
     parser.add_argument("--steps", type=int, default=8000, help="environment steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("demo"))

@@ -8,7 +8,6 @@ was stopped goes on from its last checkpoint; what was made with other settings 
 results/locomotion_data.csv. With ``--quick`` all names end on ``_quick``.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +20,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import replace_row
-from sb3_clearning.experiments.sweep import RESULTS
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import replace_row
+from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 DATA = Path("data/locomotion")
 N_ENVS = 8
@@ -59,7 +58,6 @@ TASKS = {
 
 def make_env(task: Locomotion, **kwargs: Any) -> gym.Env:
     """
-    :param task: The task
     :param kwargs: More arguments for ``gym.make``
     :return: The environment, whose states begin with the global position
     """
@@ -143,9 +141,6 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     """
     PPO with eight environments in step; observations and rewards are standardised, the learning rate falls to zero.
 
-    :param task: The task
-    :param steps: Environment steps
-    :param seed: The seed
     :param directory: Where checkpoints are; the last one is gone on from
     :return: A trained agent that does not see the global position
     """
@@ -174,11 +169,7 @@ def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_env
     """
     The agent's experience with actions drawn from its policy, whole episodes and the ones that were going on at the end.
 
-    :param task: The task
-    :param agent: The agent
     :param n_transitions: Number of transitions, a multiple of ``n_envs``
-    :param seed: The seed of the episodes and actions
-    :param n_envs: Number of environments in step
     :return: ``observations``, ``actions``, ``next_observations``, ``terminations``, ``truncations``, ``rewards``
     """
     agent.model.set_random_seed(seed)
@@ -209,11 +200,7 @@ def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_env
 
 
 def describe(name: str, path: Path) -> dict[str, Any]:
-    """
-    :param name: The task
-    :param path: Its data
-    :return: A row of the table: the agent's training, the data's size, and its episodes' mean length and return
-    """
+    """:return: A row of the table: the agent's training, the data's size, and its episodes' mean length and return"""
     data = np.load(path)
     episodes = max(int((data["terminations"] | data["truncations"]).sum()), 1)
     agent = PPO.load(max(_agent_folder(path).glob("model_*.zip"), key=_steps_of), device="cpu")
@@ -235,13 +222,7 @@ def _agent_folder(path: Path) -> Path:
 
 
 def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[str]:
-    """
-    :param path: A task's data
-    :param seed: The wanted seed
-    :param steps: The wanted training steps of the agent
-    :param transitions: The wanted number of transitions
-    :return: In what the data that is there, or the agent for it, was made otherwise
-    """
+    """:return: In what the data that is there, or the agent for it, was made otherwise"""
     found: dict[str, tuple[int | None, int]] = {}
     agents = list(_agent_folder(path).glob("model_*.zip"))
     if agents:
@@ -255,8 +236,6 @@ def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[
 
 def data_file(name: str, folder: Path, quick: bool = False) -> Path:
     """
-    :param name: The task
-    :param folder: Where the data is written
     :param quick: Whether it is that of ``--quick``, whose name no other command takes for the measured data's
     :return: The task's data
     """
@@ -265,8 +244,6 @@ def data_file(name: str, folder: Path, quick: bool = False) -> Path:
 
 def data_to_read(name: str, folder: Path, quick: bool = False) -> Path:
     """
-    :param name: The task
-    :param folder: Where the data is written
     :param quick: Whether the data of ``--quick`` will do where there is no other
     :return: The task's data
     """
@@ -275,10 +252,8 @@ def data_to_read(name: str, folder: Path, quick: bool = False) -> Path:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments locomotion_data", description=__doc__)
+    """Run the command."""
+    parser = command_line("locomotion_data", __doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--steps", type=int, help="the agent's training steps, instead of the task's own number")
     parser.add_argument("--transitions", type=int, default=100_000, help="transitions to collect")

@@ -5,7 +5,6 @@ behaviour reaches, and how far random actions move the objects of the Sawyer tas
 ``python -m sb3_clearning.experiments task_facts`` writes results/task_facts.csv. It simulates, nothing is trained.
 """
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from stable_baselines3.common.utils import set_random_seed
 
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning.common.noise import PinkUniformActions
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import write_rows
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import write_rows
+from sb3_clearning.experiments.tables.sweep import command_line
 
 FIELDS = ("name", "task", "what", "value", "episodes", "seed", "versions", "commit")
 #: Apart from training's and the evaluation's.
@@ -31,8 +31,6 @@ Policy = Callable[[gym.Env], np.ndarray]
 
 def distances(env: gym.Env, episodes: int, policy: Policy | None = None) -> np.ndarray:
     """
-    :param env: A task
-    :param episodes: Number of episodes
     :param policy: Gives an action for the environment as it stands. None: nothing is done
     :return: The distance to the goal, ``(episodes,)``: at the episodes' begin without a policy, else at their end
     """
@@ -49,10 +47,7 @@ def distances(env: gym.Env, episodes: int, policy: Policy | None = None) -> np.n
 
 
 def sawyer(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How many episodes of the tasks with a slide begin within a threshold
-    """
+    """:return: How many episodes of the tasks with a slide begin within a threshold"""
     for task, short, thresholds in (("SawyerWindow-v0", "window", (0.05, 0.03)), ("SawyerDrawer-v0", "drawer", (0.03,))):
         begins = distances(gym.make(task), episodes)
         for threshold in thresholds:
@@ -62,20 +57,14 @@ def sawyer(episodes: int) -> Facts:
 
 
 def pen(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How far the pen begins from its goal
-    """
+    """:return: How far the pen begins from its goal"""
     begins = distances(gym.make("AdroitPen-v0"), episodes)
     yield "pen_start", "AdroitPen-v0", "initial distance, median", f"{np.median(begins):.3f}"
     yield "pen_within", "AdroitPen-v0", "episodes that begin within 0.02 of their goal", f"{np.mean(begins < 0.02):.0%}"
 
 
 def hand(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: Where simple behaviour brings the hand
-    """
+    """:return: Where simple behaviour brings the hand"""
     env = gym.make("AdroitHand-v0")
     env.action_space.seed(SEED)
 
@@ -98,10 +87,7 @@ def hand(episodes: int) -> Facts:
 
 
 def jaco(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How far poses are apart, and how far the hand moves within the threshold
-    """
+    """:return: How far poses are apart, and how far the hand moves within the threshold"""
     import mujoco
 
     env = gym.make("JacoReach-v0")
@@ -126,10 +112,7 @@ def jaco(episodes: int) -> Facts:
 
 
 def contact(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How far random actions move the object, independent ones and pink ones
-    """
+    """:return: How far random actions move the object, independent ones and pink ones"""
     for task in ("SawyerPush", "SawyerWindow", "SawyerDrawer"):
         env = gym.make(f"{task}-v0")
         for noise, beta in (("independent", 0.0), ("pink", 1.0)):
@@ -156,7 +139,7 @@ PARTS: dict[Callable[[int], Facts], int] = {sawyer: 2000, pen: 2000, hand: 200, 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """:param arguments: The command line's"""
-    options = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments task_facts", description=__doc__)
+    options = command_line("task_facts", __doc__)
     options.add_argument("--quick", action="store_true", help="few episodes into task_facts_quick.csv, to see that it works")
     options.add_argument("--output", type=Path, default=Path("results"), help="where the table is written")
     chosen = options.parse_args(arguments)

@@ -11,10 +11,10 @@ import torch as th
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning import CLearning
 from sb3_clearning.experiments import agents
-from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.run import write_description
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 
 TASK = "ContinuousGridworld-v0"
 ARGUMENTS = {"learning_starts": 10, "buffer_size": 100, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}

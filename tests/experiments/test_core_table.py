@@ -8,7 +8,7 @@ import pytest
 
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments import core
-from sb3_clearning.experiments.rows import read_rows, write_rows
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 
 OLD_FIELDS = [name for name in core.FIELDS if name not in ("evaluation_seed", "success_any_time")]
 

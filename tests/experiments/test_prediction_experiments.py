@@ -11,11 +11,11 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
 from sb3_clearning.experiments import analytic_q, gridworld, locomotion, locomotion_data, paper, relabel_ratio, visions
-from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
+from sb3_clearning.experiments.gridworld_data import cell_number, errors, fit_seeds, make_seed, training_data
 from sb3_clearning.experiments.locomotion import load, split
-from sb3_clearning.experiments.rows import read_rows
-from sb3_clearning.experiments.statistics import half_width, paired_interval
-from sb3_clearning.experiments.sweep import sweep
+from sb3_clearning.experiments.tables.rows import read_rows
+from sb3_clearning.experiments.tables.statistics import half_width, paired_interval
+from sb3_clearning.experiments.tables.sweep import sweep
 from sb3_clearning.prediction.training import TrainingSettings
 from sb3_clearning.replay.experience import experience_from
 
@@ -49,7 +49,7 @@ def test_the_data_follows_the_policy_and_on_and_off_policy_share_it() -> None:
     # The next row goes on where the last one led, but for the ends.
     inside = ~on.ends[:-1]
     assert np.array_equal(on.next_observations[:-1][inside], on.observations[1:][inside])
-    even = training_data(on, even_goals=1.0).random_goals
+    even = training_data(on, uniform_goals=1.0).random_goals
     assert even is not None
     assert np.abs(np.bincount(cell_number(even), minlength=25) / len(even) - 1 / 25).max() < 0.01
 

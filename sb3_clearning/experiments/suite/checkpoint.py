@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from sb3_clearning.clearning.clearning import CLearning
-from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.tables.rows import read_rows
 from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 
 ROWS = "rows.csv"
@@ -12,28 +12,17 @@ CHECKPOINTS = "checkpoints"
 
 
 def resumable(run: Run, folder: Path) -> ResumableCheckpoint:
-    """
-    :param run: A run
-    :param folder: Its folder
-    :return: The callback that writes its checkpoints
-    """
+    """:return: The callback that writes its checkpoints"""
     return ResumableCheckpoint(folder / CHECKPOINTS, every=run.evaluate_every)
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:
-    """
-    :param folder: A run's folder
-    :return: The rows so far. The run may be writing another one at the same time
-    """
+    """:return: The rows so far. The run may be writing another one at the same time"""
     return read_rows(folder / ROWS)
 
 
 def final_model(run: Run, folder: Path) -> CLearning:
-    """
-    :param run: A finished run of CLearning
-    :param folder: Its folder
-    :return: Its model
-    """
+    """:return: Its model"""
     from sb3_clearning.experiments.suite.config import make_env
 
     return CLearning.resume(folder / CHECKPOINTS, make_env(run), device="cpu")

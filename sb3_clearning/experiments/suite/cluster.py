@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sb3_clearning.experiments.suite.config import ConfigError, Run
+from sb3_clearning.checks import UsageError
+from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.local import note
 from sb3_clearning.experiments.suite.run import execute, read_description, write_description
 from sb3_clearning.experiments.suite.table import Output
@@ -28,11 +29,7 @@ def _ray() -> Any:
 
 
 def run_on_node(folder: str) -> None:
-    """
-    What a Ray task does: the run, or what is missing of it since the last checkpoint.
-
-    :param folder: The run's folder, which all nodes share
-    """
+    """What a Ray task does: the run, or what is missing of it since the last checkpoint."""
     path = Path(folder)
     node = _ray().get_runtime_context().get_node_id()
     run = read_description(path)
@@ -45,7 +42,7 @@ def run_on_node(folder: str) -> None:
         print(f"on the node {node}")
         try:
             execute(run, path, LOCK_SECONDS)
-        except ConfigError as error:
+        except UsageError as error:
             # It is a SystemExit, which Ray takes for a lost process and starts again.
             raise RuntimeError(str(error)) from error
         except Exception:
@@ -57,8 +54,6 @@ def run_all(
     runs: list[Run], output: Output, address: str, report: Callable[[set[str], set[str], int | None], None]
 ) -> set[str]:
     """
-    :param runs: The runs in their order
-    :param output: The output folder, which all nodes share
     :param address: The cluster's address for ``ray.init``: "auto", "host:port", or "local" for a cluster of this machine alone
     :param report: Is called often, with the names of the runs that go on, of those that failed, and the cluster's CPUs
     :return: The names of the runs that failed

@@ -5,8 +5,9 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite import cluster, local
-from sb3_clearning.experiments.suite.config import SHIPPED, ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.config import SHIPPED, Run, Suite
 from sb3_clearning.experiments.suite.progress import Progress, status
 from sb3_clearning.experiments.suite.run import RunIsTaken, end_with_parent, execute, read_description
 from sb3_clearning.experiments.suite.table import Output
@@ -46,17 +47,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
+    """Run the command."""
     options = parser().parse_args(argv)
     if options.run:
         run_here(options.run, options.parent)
         return
     if options.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, not {options.jobs}.")
+        raise UsageError(f"--jobs must be at least 1, not {options.jobs}.")
     if options.steps is not None and options.steps < 1:
-        raise ConfigError(f"--steps must be at least 1, not {options.steps}.")
+        raise UsageError(f"--steps must be at least 1, not {options.steps}.")
     suite = Suite.load(options.config)
     if options.list:
         print(listing(suite))
@@ -89,28 +88,19 @@ def main(argv: list[str]) -> None:
 
 
 def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
-    """
-    :param matrix: The matrix's name
-    :param runs: Its runs
-    :param suite: The configuration
-    :param output: The output folder, whose suite.csv is all that is read
-    :return: The report
-    """
+    """:return: The report"""
     from sb3_clearning.experiments.suite.report import write_report
 
     if not output.table.exists():
-        raise ConfigError(f"There is no {output.table}: start the runs first, or give the folder with --output.")
+        raise UsageError(f"There is no {output.table}: start the runs first, or give the folder with --output.")
     return write_report(matrix, output.rows(), runs, suite.beside(), output.folder)
 
 
 def run_here(folder: Path, parent: int | None) -> None:
-    """
-    :param folder: The folder of the run that this process is for
-    :param parent: The process that started this one; with it this one ends
-    """
+    """:param parent: The process that started this one; with it this one ends"""
     run = read_description(folder)
     if run is None:
-        raise ConfigError(f"{folder} has no run.json.")
+        raise UsageError(f"{folder} has no run.json.")
     if parent is not None:
         end_with_parent(parent)
     try:
@@ -120,16 +110,12 @@ def run_here(folder: Path, parent: int | None) -> None:
 
 
 def prepare(runs: list[Run], output: Output, redo: bool) -> None:
-    """
-    :param runs: The runs of the matrix
-    :param output: The output folder
-    :param redo: Whether runs with other settings are put aside
-    """
+    """:param redo: Whether runs with other settings are put aside"""
     states = [(run, output.state(run)) for run in runs]
     for run, state in states:
         if state.passed(run):
             steps = ", ".join(row["step"] for row in state.rows)
-            raise ConfigError(
+            raise UsageError(
                 f"{run.name} in {output.folder} has gone beyond {run.steps} steps, and was not evaluated there but at "
                 f"{steps}: take one of these for --steps, or another --output."
             )
@@ -138,14 +124,14 @@ def prepare(runs: list[Run], output: Output, redo: bool) -> None:
         return
     if not redo:
         names = ", ".join(run.name for run in changed[:3]) + (", …" if len(changed) > 3 else "")
-        raise ConfigError(
+        raise UsageError(
             f"{len(changed)} runs in {output.folder} were made with other settings ({names}). Do them again with --redo (the "
             "old ones are put aside), or take another --output."
         )
     try:
         output.put_aside(changed)
     except RunIsTaken as error:
-        raise ConfigError(f"{error} Wait for its end, or take another --output.") from error
+        raise UsageError(f"{error} Wait for its end, or take another --output.") from error
 
 
 def finish(runs: list[Run], failed: set[str], output: Output) -> None:
@@ -160,10 +146,7 @@ def finish(runs: list[Run], failed: set[str], output: Output) -> None:
 
 
 def listing(suite: Suite) -> str:
-    """
-    :param suite: The configuration
-    :return: Its names
-    """
+    """:return: Its names"""
     parts: dict[str, Iterable[str]] = {"tasks": suite.tasks, "methods": suite.methods, "matrices": suite.matrices}
     return "\n".join(
         textwrap.fill(f"{kind}: {', '.join(names)}", 120, subsequent_indent="  ") for kind, names in parts.items()

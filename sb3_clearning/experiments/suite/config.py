@@ -11,16 +11,13 @@ from typing import Any
 import gymnasium as gym
 import yaml
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 
 #: The file that comes with the package.
 SHIPPED = Path(__file__).with_name("suite.yml")
 #: A run's seeds are ``seed * SEEDS_PER_RUN`` and those after it, so that they stay below the evaluation episodes' seeds.
 SEEDS_PER_RUN = 1000
-
-
-class ConfigError(SystemExit, ValueError):
-    """An error in what the user wrote: the interpreter prints its one line and exits with 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +63,7 @@ class Run:
         return json.loads(json.dumps({name: getattr(self, name) for name in named}))
 
     def has_settings_of(self, row: Mapping[str, str]) -> bool:
-        """
-        :param row: A row of the table
-        :return: Whether it was made with this run's settings
-        """
+        """:return: Whether it was made with this run's settings"""
         return json.loads(row["settings"]) == self.settings()
 
     def evaluations(self) -> list[int]:
@@ -120,24 +114,24 @@ class Suite:
             try:
                 content = yaml.safe_load(path.read_text(encoding="utf-8"))
             except OSError as error:
-                raise ConfigError(f"{path} can not be read: {error.strerror}") from error
+                raise UsageError(f"{path} can not be read: {error.strerror}") from error
             except (yaml.YAMLError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+                raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
             suite._join(content, path)
         for name, method in suite.methods.items():
             for task in method.get("tasks") or ():
                 if task not in suite.tasks:
-                    raise ConfigError(f"The method {name} has arguments for {task!r}, which is none of the tasks.")
+                    raise UsageError(f"The method {name} has arguments for {task!r}, which is none of the tasks.")
         return suite
 
     def _join(self, content: Any, path: Path) -> None:
         names = [field.name for field in dataclasses.fields(self)]
         if not isinstance(content, dict) or not set(content) <= set(names):
-            raise ConfigError(f"{path} must be a mapping with some of {', '.join(names)}, as {SHIPPED} is.")
+            raise UsageError(f"{path} must be a mapping with some of {', '.join(names)}, as {SHIPPED} is.")
         for name in names:
             part = content.get(name) or {}
             if not isinstance(part, dict):
-                raise ConfigError(f"`{name}` in {path} must be a mapping of names, as in {SHIPPED}.")
+                raise UsageError(f"`{name}` in {path} must be a mapping of names, as in {SHIPPED}.")
             getattr(self, name).update(part)
         for kind, known in (("tasks", TASK_KEYS), ("methods", METHOD_KEYS)):
             for name, entry in (content.get(kind) or {}).items():
@@ -146,11 +140,11 @@ class Suite:
         for name, method in (content.get("methods") or {}).items():
             for task, arguments in (method.get("tasks") or {}).items():
                 if not isinstance(arguments, dict):
-                    raise ConfigError(f"{task} of `tasks` of {name} of methods in {path} must be a mapping.")
+                    raise UsageError(f"{task} of `tasks` of {name} of methods in {path} must be a mapping.")
         for name, blocks in (content.get("matrices") or {}).items():
             _check_name(name, f"matrices in {path}")
             if not isinstance(blocks, list) or not blocks:
-                raise ConfigError(f"The matrix {name} in {path} must be a list of blocks with `methods` and `seeds`.")
+                raise UsageError(f"The matrix {name} in {path} must be a list of blocks with `methods` and `seeds`.")
             for block in blocks:
                 _check_entry(block, BLOCK_KEYS, SHAPES["matrices"], f"{name} of matrices in {path}")
 
@@ -163,11 +157,8 @@ class Suite:
         steps: int | None = None,
     ) -> list[Run]:
         """
-        :param matrices: The matrices' names
         :param tasks: The only tasks to take; those that are in none of the matrices join them
         :param methods: The only methods to take; those that are in none of the matrices join them
-        :param seeds: The seeds in the place of the matrices' own
-        :param steps: The steps in the place of the tasks' own
         :return: The runs, each once, the cheap ones first
         """
         matrices, tasks, methods = list(matrices), list(tasks or ()) or None, list(methods or ()) or None
@@ -176,9 +167,9 @@ class Suite:
         for kind, wanted in (("task", tasks), ("method", methods)):
             left_out = set(wanted or ()) - {getattr(run, kind) for run in chosen}
             if left_out and chosen:
-                raise ConfigError(f"The {kind} {sorted(left_out)[0]} is in none of the matrices {', '.join(matrices)}.")
+                raise UsageError(f"The {kind} {sorted(left_out)[0]} is in none of the matrices {', '.join(matrices)}.")
         if not chosen:
-            raise ConfigError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
+            raise UsageError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
         # Sorting leaves equal ones in their order.
         return sorted(chosen, key=lambda run: (run.steps / run.speed, run.seed))
 
@@ -235,10 +226,6 @@ class Suite:
 
     def run(self, task: str, method: str, seed: int, steps: int | None = None, evaluation_seed: int | None = None) -> Run:
         """
-        :param task: A task's name
-        :param method: A method's name
-        :param seed: The seed
-        :param steps: The steps in the place of the task's own
         :param evaluation_seed: The seed of the first evaluation episode in the place of the usual one
         :return: The run
         """
@@ -267,14 +254,14 @@ class Suite:
             evaluation_seed=EVALUATION_SEED if evaluation_seed is None else evaluation_seed,
         )
         if not isinstance(run.evaluation_seed, int) or run.evaluation_seed < EVALUATION_SEED:
-            raise ConfigError(f"evaluation_seed must be a number from {EVALUATION_SEED} on: training takes the smaller ones.")
+            raise UsageError(f"evaluation_seed must be a number from {EVALUATION_SEED} on: training takes the smaller ones.")
         if len(run.evaluations()) >= SEEDS_PER_RUN:
-            raise ConfigError(f"The task {task} has {len(run.evaluations())} evaluations: raise its `evaluate_every`.")
+            raise UsageError(f"The task {task} has {len(run.evaluations())} evaluations: raise its `evaluate_every`.")
         check_arguments(run)
         try:
             run.settings()
         except TypeError as error:
-            raise ConfigError(
+            raise UsageError(
                 f"Arguments of {run.name} must be text, numbers, or lists or mappings of them: {error}."
             ) from error
         return run
@@ -289,28 +276,21 @@ def _each_once(runs: Iterable[Run]) -> list[Run]:
 
 
 def find_algorithm(name: str, method: str) -> type:
-    """
-    :param name: "module:class"
-    :param method: The method's name, for the error
-    :return: The class
-    """
+    """:return: The class"""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
         if not isinstance(found, type):
             raise ValueError("it is no class")
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
+        raise UsageError(
             f"`algorithm` of the method {method} must be module:class, as sb3_clearning:CLearning, not {name!r}: {error}."
         ) from error
     return found
 
 
 def argument_names(algorithm: type) -> set[str]:
-    """
-    :param algorithm: An algorithm's class
-    :return: The names of its arguments; where it passes others on, its base classes' too
-    """
+    """:return: The names of its arguments; where it passes others on, its base classes' too"""
     names: set[str] = set()
     for base in algorithm.__mro__:
         if "__init__" in base.__dict__:
@@ -328,7 +308,7 @@ def check_arguments(run: Run) -> None:
     known = argument_names(find_algorithm(run.algorithm, run.method))
     unknown = sorted(map(str, set(run.arguments) - known))
     if unknown:
-        raise ConfigError(
+        raise UsageError(
             f"{run.algorithm} of the method {run.method} has no argument {unknown[0]!r}. It has: {', '.join(sorted(known))}. "
             f"What all methods are given is left out with `without: [{', '.join(unknown)}]` in the method's entry."
         )
@@ -338,20 +318,20 @@ def _check_name(name: Any, where: str) -> None:
     """Tasks' and methods' names are those of folders."""
     if not isinstance(name, str) or not name or name.startswith(".") or set(name) & {"/", "\\"}:
         hint = "; a task's `env` may have one" if isinstance(name, str) and "/" in name else ""
-        raise ConfigError(f"The name {name!r} of {where} must be text without a slash, and begin with no dot{hint}.")
+        raise UsageError(f"The name {name!r} of {where} must be text without a slash, and begin with no dot{hint}.")
 
 
 def _check_entry(entry: Any, known: set[str], shapes: dict[str, tuple[type, str]], where: str) -> None:
     if not isinstance(entry, dict):
-        raise ConfigError(f"{where} must be a mapping with some of {', '.join(sorted(known))}.")
+        raise UsageError(f"{where} must be a mapping with some of {', '.join(sorted(known))}.")
     unknown = set(entry) - known
     if unknown:
-        raise ConfigError(f"{where} has an unknown key {sorted(map(str, unknown))[0]!r}. Known: {', '.join(sorted(known))}.")
+        raise UsageError(f"{where} has an unknown key {sorted(map(str, unknown))[0]!r}. Known: {', '.join(sorted(known))}.")
     for key, (kind, said) in shapes.items():
         value = entry.get(key, kind())
         nothing = value is None and kind is dict  # what YAML has for a key without a value
         if not nothing and not isinstance(value, kind):
-            raise ConfigError(f"`{key}` of {where} must be {said}, not {value!r}.")
+            raise UsageError(f"`{key}` of {where} must be {said}, not {value!r}.")
 
 
 def _number(value: Any, name: str, task: str, whole: bool = True) -> Any:
@@ -359,7 +339,7 @@ def _number(value: Any, name: str, task: str, whole: bool = True) -> Any:
     allowed = int if whole else (int, float)
     if not isinstance(value, allowed) or isinstance(value, bool) or value <= 0:
         hint = " (YAML reads 1e4 as text)" if isinstance(value, str) else ""
-        raise ConfigError(
+        raise UsageError(
             f"`{name}` of the task {task} must be a {'whole ' if whole else ''}number above 0, not {value!r}{hint}."
         )
     return value
@@ -369,7 +349,7 @@ def _known(names: Iterable[str], known: Mapping[str, Any], kind: str) -> list[st
     names = list(names)
     for name in names:
         if not isinstance(name, str) or name not in known:
-            raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
+            raise UsageError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
     return names
 
 
@@ -377,17 +357,14 @@ def _seeds(seeds: Any, matrix: str) -> list[int]:
     """:return: The seeds of a block: a list, or how many from 0 on"""
     found = list(range(seeds)) if type(seeds) is int else seeds  # True is an int, too
     if not isinstance(found, list) or not found or not all(type(seed) is int and 0 <= seed < SEEDS_PER_RUN for seed in found):
-        raise ConfigError(
+        raise UsageError(
             f"Seeds must be a number of seeds or a list of seeds below {SEEDS_PER_RUN}, not {seeds!r} ({matrix})."
         )
     return found
 
 
 def make_env(run: Run) -> gym.Env:
-    """
-    :param run: A run
-    :return: Its environment
-    """
+    """:return: Its environment"""
     import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
 
     return gym.make(run.env, **run.env_kwargs)

@@ -65,12 +65,7 @@ class HerTD3(TD3):
         self._warmup = PinkUniformActions(self.n_envs, int(np.prod(shape)))
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """
-        Do the updates; before them, take the statistics that observations are standardized with, where that is due.
-
-        :param gradient_steps: Number of updates
-        :param batch_size: Size of each batch
-        """
+        """Do the updates; before them, take the statistics that observations are standardized with, where that is due."""
         assert isinstance(self.replay_buffer, HerReplayBuffer)
         n_steps = self.replay_buffer.size()
         if is_due(self.policy, n_steps * self.n_envs):

@@ -19,11 +19,7 @@ ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPEN
 
 
 def start(run: Run, output: Output) -> subprocess.Popen[bytes]:
-    """
-    :param run: The run
-    :param output: The output folder
-    :return: The process that does the run; what it prints goes to ``log.txt`` in the run's folder
-    """
+    """:return: The process that does the run; what it prints goes to ``log.txt`` in the run's folder"""
     folder = output.run_folder(run)
     write_description(run, folder)
     command = [sys.executable, "-m", "sb3_clearning.experiments", "suite", "--run", str(folder), "--parent", str(os.getpid())]
@@ -36,9 +32,6 @@ def start(run: Run, output: Output) -> subprocess.Popen[bytes]:
 
 def run_all(runs: list[Run], output: Output, jobs: int, report: Callable[[set[str], set[str]], None]) -> set[str]:
     """
-    :param runs: The runs in their order
-    :param output: The output folder
-    :param jobs: Runs at the same time
     :param report: Is called often, with the names of the runs that go on and of those that failed
     :return: The names of the runs that failed
     """
@@ -78,10 +71,7 @@ def note(folder: Path, text: str) -> None:
 
 
 def last_line(folder: Path) -> str:
-    """
-    :param folder: A run's folder
-    :return: The last line of what the run printed: an error's message, if it failed
-    """
+    """:return: The last line of what the run printed: an error's message, if it failed"""
     path = folder / "log.txt"
     lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
     return lines[-1] if lines else "it printed nothing"

@@ -9,10 +9,7 @@ from sb3_clearning.experiments.suite.table import Output, State
 
 
 def duration(seconds: float) -> str:
-    """
-    :param seconds: Seconds
-    :return: The same for people
-    """
+    """:return: The same for people"""
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
@@ -36,23 +33,13 @@ class Forecast:
         self.per_step = {key: statistics.median(values) for key, values in measured.items()}
 
     def seconds(self, run: Run, done: int) -> float:
-        """
-        :param run: A run
-        :param done: Its steps so far
-        :return: How long the rest takes
-        """
+        """:return: How long the rest takes"""
         per_step = self.per_step.get((run.task, run.method)) or self.per_step.get((run.task,)) or 1 / run.speed
         return per_step * max(run.steps - done, 0)
 
 
 def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict[str, str]], jobs: int) -> float:
-    """
-    :param runs: The runs
-    :param states: How far each is
-    :param rows: The rows of the table
-    :param jobs: Runs at the same time
-    :return: Seconds until all are done; the longest single run is a lower limit
-    """
+    """:return: Seconds until all are done; the longest single run is a lower limit"""
     forecast = Forecast(rows)
     # A run with other settings is done again from the start.
     each = [forecast.seconds(run, 0 if states[run.name].other_settings else states[run.name].done) for run in runs]
@@ -103,12 +90,7 @@ class Progress:
 
 
 def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
-    """
-    :param runs: The runs of the matrix
-    :param output: The output folder
-    :param jobs: Runs at the same time, for the time that is left
-    :return: What is there and what is missing: for each task and method the seeds that are done, or how far they are
-    """
+    """:return: What is there and what is missing: for each task and method the seeds that are done, or how far they are"""
     states = {run.name: output.state(run) for run in runs}
     cells: dict[tuple[str, str], list[str]] = {}
     finished = 0

@@ -16,13 +16,14 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import evaluate_goals
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
-from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, ConfigError, Run, find_algorithm, make_env
+from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, Run, find_algorithm, make_env
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import write_rows
 from sb3_clearning.runs.random_states import set_random_states, take_random_states
 
 #: The columns of the table.
@@ -62,12 +63,7 @@ class RunIsTaken(RuntimeError):
 
 @contextlib.contextmanager
 def taken(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """
-    Hold a run's folder. The lock ends with the process, however that ends.
-
-    :param folder: The run's folder
-    :param seconds: How long to wait for another process
-    """
+    """Hold a run's folder. The lock ends with the process, however that ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         deadline = time.monotonic() + seconds
@@ -83,10 +79,7 @@ def taken(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
 
 
 def write_description(run: Run, folder: Path) -> None:
-    """
-    :param run: A run
-    :param folder: Its folder, which gets its description for the process that will do it
-    """
+    """:param folder: Its folder, which gets its description for the process that will do it"""
     folder.mkdir(parents=True, exist_ok=True)
     half = folder / f".run.{os.getpid()}"
     half.write_text(json.dumps(dataclasses.asdict(run), indent=1))
@@ -94,10 +87,7 @@ def write_description(run: Run, folder: Path) -> None:
 
 
 def read_description(folder: Path) -> Run | None:
-    """
-    :param folder: A run's folder
-    :return: Its description, or None
-    """
+    """:return: Its description, or None"""
     path = folder / "run.json"
     return Run(**json.loads(path.read_text())) if path.exists() else None
 
@@ -124,10 +114,7 @@ class Evaluations(BaseCallback):
         return len(self._rows)
 
     def due(self, step: int) -> list[int]:
-        """
-        :param step: The run's steps so far
-        :return: The evaluations that have no row yet
-        """
+        """:return: The evaluations that have no row yet"""
         done = int(self._rows[-1]["step"]) if self._rows else 0
         return [evaluation for evaluation in self.run.evaluations() if done < evaluation <= step]
 
@@ -186,15 +173,13 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     """
     Do a run, or what is missing of it. A run that was interrupted has the same rows as one that was not.
 
-    :param run: The run
-    :param folder: Its folder
     :param lock_seconds: How long to wait for another process that has the run
     """
     th.set_num_threads(1)
     with taken(folder, lock_seconds):
         rows = checkpoint.rows_of(folder)
         if any(not run.has_settings_of(row) for row in rows):
-            raise ConfigError(f"{folder} has rows of other settings: do the run again with --redo, or take another --output.")
+            raise UsageError(f"{folder} has rows of other settings: do the run again with --redo, or take another --output.")
         write_description(run, folder)  # rows never lie without the settings that made them
         if rows and int(rows[-1]["step"]) >= run.steps:
             return

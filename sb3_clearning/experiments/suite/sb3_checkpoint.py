@@ -23,10 +23,7 @@ _NAME, _KIND = "model.safetensors", "sb3_checkpoint"
 
 
 def save(folder: Path, model: OffPolicyAlgorithm) -> None:
-    """
-    :param folder: The folder of the checkpoint, which takes the place of the one before
-    :param model: The model
-    """
+    """:param folder: The folder of the checkpoint, which takes the place of the one before"""
     folder.mkdir(parents=True, exist_ok=True)
     zipped = io.BytesIO()
     model.save(zipped)
@@ -39,8 +36,6 @@ def save(folder: Path, model: OffPolicyAlgorithm) -> None:
 
 def load(folder: Path, algorithm: type[Model], env: gym.Env) -> Model | None:
     """
-    :param folder: The folder of the checkpoint
-    :param algorithm: The algorithm's class
     :param env: The environment to go on in; it is reset
     :return: The model as the checkpoint has it, or None
     """

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.experiments.suite.config import ConfigError, Run
+from sb3_clearning.checks import UsageError
+from sb3_clearning.experiments.suite.config import Run
 
 
 class Measure(NamedTuple):
@@ -28,10 +29,7 @@ class Measure(NamedTuple):
     relative: bool = False
 
     def of(self, row: dict[str, str]) -> float:
-        """
-        :param row: A row of the table
-        :return: Its value
-        """
+        """:return: Its value"""
         value = float(row[self.column])
         return value / float(row["initial"]) if self.relative else value
 
@@ -67,7 +65,7 @@ class Scores:
                     others.add(by_key[key].name)
         if others:
             names = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
-            raise ConfigError(
+            raise UsageError(
                 f"{len(others)} runs in the table were made with other settings ({names}): a mean over both would be of "
                 "neither. Do them again with --redo (the old ones are put aside), or give the configuration that they were "
                 "made with (--config)."
@@ -79,9 +77,6 @@ class Scores:
 
     def curve(self, task: str, method: str, measure: Measure) -> dict[int, np.ndarray]:
         """
-        :param task: A task
-        :param method: A method
-        :param measure: What to look at
         :return: For each step its values, one for each seed that has come so far, ``(n_seeds,)``. Rows from before the column
             was measured are left out
         """
@@ -93,12 +88,7 @@ class Scores:
         return {step: np.array(found[step]) for step in sorted(found)}
 
     def final(self, task: str, method: str, measure: Measure) -> np.ndarray:
-        """
-        :param task: A task
-        :param method: A method
-        :param measure: What to look at
-        :return: The values at the end of the runs that are done, ``(n_seeds,)``
-        """
+        """:return: The values at the end of the runs that are done, ``(n_seeds,)``"""
         return self.curve(task, method, measure).get(self.steps.get((task, method), -1), np.zeros(0))
 
     def end_of(self, run: Run) -> dict[str, str] | None:
@@ -125,17 +115,11 @@ class Scores:
         return [f"Commits: {', '.join(commits)}.", *sorted({row["versions"] for row in rows})] if rows else []
 
     def complete_tasks(self, methods: Sequence[str]) -> list[str]:
-        """
-        :param methods: Methods
-        :return: The tasks on which each of them has a run that is done
-        """
+        """:return: The tasks on which each of them has a run that is done"""
         return [task for task in self.tasks if all(len(self.final(task, method, SUCCESS)) for method in methods)]
 
     def matrix(self, tasks: Sequence[str], method: str, measure: Measure) -> np.ndarray:
         """
-        :param tasks: Tasks
-        :param method: A method
-        :param measure: What to look at
         :return: The values at the runs' end, ``(n_seeds, n_tasks)``, with as many seeds as every task has: the first ones
         """
         values = [self.final(task, method, measure) for task in tasks]

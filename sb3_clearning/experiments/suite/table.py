@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from sb3_clearning.experiments.rows import read_rows, write_rows
+from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite import checkpoint
-from sb3_clearning.experiments.suite.config import ConfigError, Run
+from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.run import FIELDS, LATER_FIELDS, read_description, taken
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 
 
 class State(NamedTuple):
@@ -25,7 +26,6 @@ class State(NamedTuple):
 
     def passed(self, run: Run) -> bool:
         """
-        :param run: The run
         :return: Whether it went further than it is asked to, and was not evaluated there: it has no result for so many steps
         """
         return self.done > run.steps and all(int(row["step"]) != run.steps for row in self.rows)
@@ -50,7 +50,7 @@ class Output:
         rows = read_rows(self.table)
         missing = [field for field in FIELDS if rows and field not in rows[0] and field not in LATER_FIELDS]
         if missing:
-            raise ConfigError(
+            raise UsageError(
                 f"{self.table} is not a table of this version of the suite: it has no column {', '.join(missing)}. Move it "
                 "away, or take another --output."
             )
@@ -64,17 +64,11 @@ class Output:
         return found
 
     def run_folder(self, run: Run) -> Path:
-        """
-        :param run: A run
-        :return: Its folder
-        """
+        """:return: Its folder"""
         return self.folder / "runs" / run.name
 
     def state(self, run: Run) -> State:
-        """
-        :param run: A run
-        :return: How far it is
-        """
+        """:return: How far it is"""
         folder = self.run_folder(run)
         rows = checkpoint.rows_of(folder)
         # A run that has no row yet may have a checkpoint, which it would go on from.
@@ -119,7 +113,6 @@ class Output:
         """
         Write the table anew from what it has and from the rows of all runs. Other commands may do so at the same time.
 
-        :param without: The names of runs whose rows leave the table
         :return: All rows
         """
         with taken(self.folder / "runs"):

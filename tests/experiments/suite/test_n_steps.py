@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments import n_steps
-from sb3_clearning.experiments.rows import write_rows
-from sb3_clearning.experiments.suite.config import ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.config import Run, Suite
 from sb3_clearning.experiments.suite.run import FIELDS
 from sb3_clearning.experiments.suite.scores import Scores
+from sb3_clearning.experiments.tables.rows import write_rows
 
 TRIALS = Path(__file__).parents[3] / "results" / "suite" / "trials.yml"
 TASKS = ["PointUMaze-10k", "AdroitHand-10k", "SawyerDrawer-22k", "SawyerWindow-22k"]
@@ -116,5 +117,5 @@ def test_the_command_writes_the_report_of_the_rows_so_far(runs: dict[str, list[R
         assert ("200: 0.10, 201: 0.30 | – | 1.8000 |" in text) == ("Commits: abc." in text) == bool(rows)
     rows[0]["settings"] = "{}"
     write_rows(table, [{name: row.get(name, "") for name in fields} for row in rows], fields)
-    with pytest.raises(ConfigError, match="made with other settings"):
+    with pytest.raises(UsageError, match="made with other settings"):
         n_steps.main(options)

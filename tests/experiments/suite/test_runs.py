@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
-from sb3_clearning.experiments.rows import read_rows, write_rows
 from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main, prepare
-from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm, make_env
+from sb3_clearning.experiments.suite.config import Run, find_algorithm, make_env
 from sb3_clearning.experiments.suite.her_td3 import HerTD3
 from sb3_clearning.experiments.suite.progress import time_left
 from sb3_clearning.experiments.suite.run import FIELDS, RunIsTaken, execute, taken, write_description
 from sb3_clearning.experiments.suite.table import Output, State
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 from sb3_clearning.files.array_file import UnreadableFileError
 from tests.support.tiny_suite import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
 
@@ -104,7 +105,7 @@ def test_fewer_steps_without_an_evaluation_are_refused(tmp_path: Path, capsys: p
     config = write_config(tmp_path, steps=90)
     before = undisturbed(tiny_runs(config, ["clearning"]), tmp_path / "out")
     options = ["--config", str(config), "--matrix", "tiny", "--methods", "clearning", "--output", str(tmp_path / "out")]
-    with pytest.raises(ConfigError, match=r"beyond 45 steps, and was not evaluated there but at 30, 60, 90: take one"):
+    with pytest.raises(UsageError, match=r"beyond 45 steps, and was not evaluated there but at 30, 60, 90: take one"):
         main([*options, "--steps", "45"])
     main([*options, "--status", "--steps", "45"])
     assert "0: no evaluation at 45\n0 of 1 runs are done" in capsys.readouterr().out
@@ -241,7 +242,7 @@ def test_a_run_that_another_command_holds_keeps_its_settings(tmp_path: Path) -> 
     assert not output.state(run).other_settings
     assert output.state(other).other_settings
     before = read_rows(folder / "rows.csv")
-    with pytest.raises(ConfigError, match=r"has rows of other settings: .*--redo"):
+    with pytest.raises(UsageError, match=r"has rows of other settings: .*--redo"):
         execute(other, folder)
     assert read_rows(folder / "rows.csv") == before
     execute(run, folder)
@@ -274,7 +275,7 @@ def test_other_settings_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFi
     write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32})
     main([*options, "--status"])
     assert "0: other settings" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match=r"other settings.*--redo"):
+    with pytest.raises(UsageError, match=r"other settings.*--redo"):
         main(options)
     finish(start(config, tmp_path / "out", "--methods", "clearning", "--redo"))
     (row,) = table(tmp_path / "out")
@@ -295,7 +296,7 @@ def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path,
 
     options = ["--config", str(config), "--matrix", "tiny", "--methods", "clearning", "--output", str(out)]
     write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32})
-    with pytest.raises(ConfigError, match=r"other settings.*--redo"):
+    with pytest.raises(UsageError, match=r"other settings.*--redo"):
         main(options)
     finish(start(config, out, "--methods", "clearning", "--redo"))
     (row,) = [row for row in table(out) if row["method"] == "clearning"]
@@ -312,7 +313,7 @@ def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path,
 def test_a_table_of_another_kind_is_refused_and_stays(tmp_path: Path) -> None:
     table = tmp_path / "suite.csv"
     table.write_text("task,method,seed,step,success\nSawyerReach-v0,clearning,0,30000,1.0\n")
-    with pytest.raises(ConfigError, match=r"suite\.csv is not a table .* no column initial_success, .*settings.* --output"):
+    with pytest.raises(UsageError, match=r"suite\.csv is not a table .* no column initial_success, .*settings.* --output"):
         Output(tmp_path)
     assert table.read_text().endswith("SawyerReach-v0,clearning,0,30000,1.0\n")
 
@@ -358,7 +359,7 @@ def test_a_run_with_other_settings_and_no_row_yet_is_put_aside(tmp_path: Path) -
     )
     output = Output(tmp_path / "out")
     assert output.state(changed).other_settings  # it would go on from that checkpoint
-    with taken(output.run_folder(run)), pytest.raises(ConfigError, match=r"Another process works on .* Wait for its end"):
+    with taken(output.run_folder(run)), pytest.raises(UsageError, match=r"Another process works on .* Wait for its end"):
         prepare([changed], output, redo=True)
     assert (output.run_folder(run) / "checkpoints").exists()
     prepare([changed], output, redo=True)
