@@ -19,8 +19,8 @@ import yaml
 from sb3_clearning import CLearning
 from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
-from sb3_clearning.experiments.suite import checkpoint
-from sb3_clearning.experiments.suite.run import read_description
+from sb3_clearning.experiments.suite.config import make_env
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, read_description, rows_of
 from sb3_clearning.experiments.tables.rows import replace_row
 from sb3_clearning.experiments.tables.sweep import command_line
 
@@ -38,7 +38,7 @@ def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path
     """
     found: dict[str, tuple[tuple[float, float], Path]] = {}
     for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
-        run, rows = read_description(folder), checkpoint.rows_of(folder)
+        run, rows = read_description(folder), rows_of(folder)
         if run is None or not rows or int(rows[-1]["step"]) < run.steps or (tasks and run.task not in tasks):
             continue
         if run.env != run.task:  # rl-zoo3 and the film look for the environment by the folder's name
@@ -58,10 +58,10 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     """
     run = read_description(run_folder)
     assert run is not None
-    row = checkpoint.rows_of(run_folder)[-1]
-    model = checkpoint.final_model(run, run_folder)
-    # Most of the file, and of no use to who acts. Who goes on training starts with new moments and equal targets, which share
-    # their memory here and are so written once.
+    row = rows_of(run_folder)[-1]
+    model = CLearning.resume(run_folder / CHECKPOINTS, make_env(run), device="cpu")
+    # Not needed for acting, and most of the file. Further training starts with new moments and with targets equal to their
+    # networks; they share memory here, so that they are written once.
     for optimizer in (model.actor.optimizer, model.critic.optimizer):
         optimizer.state.clear()
     for network, follower in ((model.actor, model.actor_target), (model.critic, model.critic_target)):
@@ -173,7 +173,7 @@ def main(argv: list[str]) -> None:
         for run_folder in runs.values():
             saved = save_agent(run_folder, options.agents)
             print(f"{saved} from {run_folder}")
-            row = checkpoint.rows_of(run_folder)[-1]
+            row = rows_of(run_folder)[-1]
             replace_row(options.table, {name: row.get(name, "") for name in FIELDS}, FIELDS)
     folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
     wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]

@@ -55,8 +55,7 @@ def cell_number(observations: np.ndarray) -> np.ndarray:
 
 def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES, length: int = LENGTH) -> GridSeed:
     """
-    Policies from Dirichlet(1), one that collects and, off-policy, another whose future is predicted; and the collected data. On- and
-    off-policy experiments of a seed have the same data.
+    Policies from Dirichlet(1) and collected data. Off-policy, the future of a second policy is predicted from the same data.
 
     :param off_policy: Whether the evaluated policy differs from the collecting one
     :return: The experiment

@@ -1,11 +1,11 @@
 """
-Data for the locomotion experiments: a PPO agent is trained on each task (on a processor its many cheap steps lead to a gait
-sooner than the few dear ones of SAC), and its experience collected.
+Data for the locomotion experiments: trains a PPO agent on each task (on a CPU it learns a gait sooner than SAC) and collects
+its experience.
 
 ``python -m sb3_clearning.experiments locomotion_data`` writes data/locomotion/TASK.npz: states with the global position
-(which the agent itself does not see), actions and the episodes' ends. What is there is not made again, and a training that
-was stopped goes on from its last checkpoint; what was made with other settings is refused. What the data is like stands in
-results/locomotion_data.csv. With ``--quick`` all names end on ``_quick``.
+(which the agent does not see), actions and the episodes' ends; and statistics of the data to results/locomotion_data.csv.
+Existing data is kept, and an interrupted training resumes from its last checkpoint. Data of other settings is an error. With
+``--quick`` all names end in ``_quick``.
 """
 
 from collections.abc import Callable
@@ -141,7 +141,7 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     """
     PPO with eight environments in step; observations and rewards are standardised, the learning rate falls to zero.
 
-    :param directory: Where checkpoints are; the last one is gone on from
+    :param directory: Where checkpoints are; training resumes from the last one
     :return: A trained agent that does not see the global position
     """
     envs = make_vec_env(task.env_id, n_envs=N_ENVS, seed=seed, env_kwargs=task.env_kwargs)
@@ -149,7 +149,7 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     if found:
         scaling = VecNormalize.load(str(directory / f"scaling_{_steps_of(found[-1])}.pkl"), envs)
         model = PPO.load(found[-1], env=scaling, device="cpu")
-        print(f"going on from {found[-1]}", flush=True)
+        print(f"resuming from {found[-1]}", flush=True)
     else:
         scaling = VecNormalize(envs, gamma=0.99)
         model = PPO("MlpPolicy", scaling, n_steps=256, batch_size=128, n_epochs=10, learning_rate=_falling_rate, seed=seed,
@@ -167,7 +167,7 @@ def _falling_rate(remaining: float) -> float:
 
 def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_envs: int = N_ENVS) -> dict[str, np.ndarray]:
     """
-    The agent's experience with actions drawn from its policy, whole episodes and the ones that were going on at the end.
+    The agent's experience with actions drawn from its policy, whole episodes and those that were in progress at the end.
 
     :param n_transitions: Number of transitions, a multiple of ``n_envs``
     :return: ``observations``, ``actions``, ``next_observations``, ``terminations``, ``truncations``, ``rewards``
@@ -273,7 +273,7 @@ def main(argv: list[str]) -> None:
             parser.error(f"{path} or its agent was made with {'; '.join(others)}: use the same, or another --output")
     for name, path in paths.items():
         if path.exists():
-            print(f"{path} is there already")
+            print(f"{path} already exists")
         else:
             task = TASKS[name]
             agent = train_agent(task, options.steps or task.steps, options.seed, _agent_folder(path))

@@ -107,7 +107,7 @@ def gridworld_lines(rows: Rows) -> list[Line]:
         if found and small:
             falls = np.mean(list(found.values())) < np.mean(list(small.values()))
             lines.append(
-                Line(f"(ours) {method} network and more steps: the on-policy KL goes on falling", "-",
+                Line(f"(ours) {method} network and more steps: the on-policy KL keeps falling", "-",
                      f"KL {_text(found)}; difference {paired_interval(found, small)}", _verdict(bool(falls)))
             )  # fmt: skip
     return lines

@@ -1,4 +1,4 @@
-"""The prediction experiments: their measures against independent computations, and that they go on where they were stopped."""
+"""The prediction experiments: their measures against independent computations, and that sweeps resume."""
 
 import csv
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_the_data_follows_the_policy_and_on_and_off_policy_share_it() -> None:
     often = np.argmax(np.bincount(cells))
     frequency = np.bincount(on.actions[cells == often], minlength=4) / (cells == often).sum()
     assert np.abs(frequency - on.evaluated[often]).max() < 0.06
-    # The next row goes on where the last one led, but for the ends.
+    # The next row continues where the last one led, except at the ends.
     inside = ~on.ends[:-1]
     assert np.array_equal(on.next_observations[:-1][inside], on.observations[1:][inside])
     even = training_data(on, uniform_goals=1.0).random_goals
@@ -171,7 +171,7 @@ def test_a_verdict_on_similar_errors_says_its_rule(other: str, verdict: str) -> 
     assert [line.verdict for line in paper.gridworld_lines(rows)] == [verdict]
 
 
-def test_a_sweep_writes_rows_as_they_come_and_goes_on(tmp_path: Path) -> None:
+def test_a_sweep_writes_rows_as_they_come_and_resumes(tmp_path: Path) -> None:
     path = tmp_path / "sweep.csv"
     with pytest.raises(RuntimeError, match="stopped"):
         sweep(path, ("setting", "value"), [1, 2, 3], _done, _work, jobs=1)
@@ -207,7 +207,7 @@ def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
         split(experience_from(data), "test", seed=0, horizon=200)
 
 
-def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:
+def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
     task = locomotion_data.TASKS["hopper"]
     agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)

@@ -114,14 +114,14 @@ class Suite:
             try:
                 content = yaml.safe_load(path.read_text(encoding="utf-8"))
             except OSError as error:
-                raise UsageError(f"{path} can not be read: {error.strerror}") from error
+                raise UsageError(f"{path} cannot be read: {error.strerror}") from error
             except (yaml.YAMLError, UnicodeDecodeError) as error:
                 raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
             suite._join(content, path)
         for name, method in suite.methods.items():
             for task in method.get("tasks") or ():
                 if task not in suite.tasks:
-                    raise UsageError(f"The method {name} has arguments for {task!r}, which is none of the tasks.")
+                    raise UsageError(f"The method {name} has arguments for {task!r}, which is not a task.")
         return suite
 
     def _join(self, content: Any, path: Path) -> None:
@@ -220,13 +220,13 @@ class Suite:
         of_methods = {**blocks[0], "tasks": tasks or there[0], "methods": new_methods} if new_methods else None
         return [block for block in (of_tasks, of_methods) if block is not None]
 
-    def beside(self) -> list[str]:
+    def non_baselines(self) -> list[str]:
         """:return: The methods that are no reward-free baselines: they read the reward, or are there to compare with only"""
         return [name for name, method in self.methods.items() if method.get("reward") or not method.get("baseline", True)]
 
     def run(self, task: str, method: str, seed: int, steps: int | None = None, evaluation_seed: int | None = None) -> Run:
         """
-        :param evaluation_seed: The seed of the first evaluation episode in the place of the usual one
+        :param evaluation_seed: The seed of the first evaluation episode instead of the usual one
         :return: The run
         """
         of_task, of_method = self.tasks[task], self.methods[method]

@@ -60,7 +60,7 @@ class HerTD3(TD3):
         super()._setup_model()
         shape = self.action_space.shape
         assert shape is not None
-        if self.action_noise is None:  # after loading it goes on
+        if self.action_noise is None:  # a loaded model has its own
             self.action_noise = PinkActionNoise(self.noise_std * np.ones(shape))
         self._warmup = PinkUniformActions(self.n_envs, int(np.prod(shape)))
 

@@ -48,7 +48,7 @@ def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict
 
 class Progress:
     """
-    Keeps the table up to date while runs go on and prints how far the matrix is, at every new row.
+    Keeps the table up to date during the runs and prints the progress at every new row.
 
     :param runs: The runs of the matrix
     :param output: The output folder
@@ -60,14 +60,10 @@ class Progress:
         self.last: dict[str, int] = {}
         self.next_look = 0.0
 
-    def __call__(self, going: set[str], failed: set[str], jobs: int | None = None) -> None:
-        """
-        :param going: The names of the runs that go on
-        :param failed: The names of the runs that failed
-        :param jobs: Runs at the same time from now on
-        """
+    def __call__(self, active: set[str], failed: set[str], jobs: int | None = None) -> None:
+        """Print the state if it has changed; ``jobs`` is the number of runs at the same time from now on."""
         self.jobs = jobs or self.jobs
-        if time.monotonic() < self.next_look and going:
+        if time.monotonic() < self.next_look and active:
             return
         self.next_look = time.monotonic() + 2
         states = {run.name: self.output.state(run) for run in self.runs}
@@ -85,7 +81,7 @@ class Progress:
             any_time = f" (at any time {float(row['success_any_time']):.2f})" if row.get("success_any_time") else ""
             success = f"success {float(row['success']):.2f}{any_time}"
             print(f"{name}: step {row['step']}, {success}, final distance {float(row['final']):.4f}")
-        text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(going)} at work, {left} left"
+        text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(active)} at work, {left} left"
         print(text + (f", {len(failed)} failed" if failed else ""), flush=True)
 
 

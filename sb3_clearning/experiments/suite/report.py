@@ -12,6 +12,7 @@ from sb3_clearning.experiments.suite.intervals import (
     probability_of_improvement,
 )
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Measure, Scores
+from sb3_clearning.experiments.tables.rows import Rows
 from sb3_clearning.goal_td3.goal_td3 import RELABELLING
 from sb3_clearning.replay.goal_buffer import goal_slices
 
@@ -176,7 +177,7 @@ def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], pat
     ]
 
 
-def write_report(name: str, rows: Iterable[dict[str, str]], runs: Sequence[Run], beside: Iterable[str], folder: Path) -> Path:
+def write_report(name: str, rows: Rows, runs: Sequence[Run], non_baselines: Iterable[str], folder: Path) -> Path:
     """:return: The Markdown file"""
     folder.mkdir(parents=True, exist_ok=True)
     scores = Scores(rows, runs)
@@ -195,7 +196,7 @@ def write_report(name: str, rows: Iterable[dict[str, str]], runs: Sequence[Run],
         plot_curves(scores, measure, path)
         lines += [f"## {measure.name.capitalize()}", "", *results_table(scores, measure), ""]
         lines += [f"![Learning curves]({path.name})", ""]
-    rivals = [method for method in scores.methods if method not in {OURS, *beside}]
+    rivals = [method for method in scores.methods if method not in {OURS, *non_baselines}]
     if OURS in scores.methods and rivals and len(scores.methods) <= WIDEST:
         lines += ["## Against the best reward-free baseline", "", CHANCE, ""]
         lines += ["By success rate:", "", *verdicts(scores, rivals, SUCCESS), ""]

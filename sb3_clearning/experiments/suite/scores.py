@@ -66,9 +66,8 @@ class Scores:
         if others:
             names = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
             raise UsageError(
-                f"{len(others)} runs in the table were made with other settings ({names}): a mean over both would be of "
-                "neither. Do them again with --redo (the old ones are put aside), or give the configuration that they were "
-                "made with (--config)."
+                f"{len(others)} runs in the table were made with other settings ({names}) and cannot be averaged with the "
+                "rest. Repeat them with --redo (the old ones go to the folder aside/), or pass their configuration (--config)."
             )
 
     def seeds(self, task: str, method: str) -> list[int]:

@@ -87,7 +87,7 @@ def test_the_example_in_the_file_is_valid(tmp_path: Path) -> None:
     assert suite.tasks["FetchReach"]["arguments"] == {"gamma": 0.98}
     runs = suite.runs(["mine"])
     assert len(runs) == 10
-    assert "mine" in suite.beside()
+    assert "mine" in suite.non_baselines()
     assert all(("noise_std" in run.arguments) == (run.method != "mine") for run in runs)
     assert {run.arguments.get("tau") for run in runs if run.method == "mine"} == {0.02}
 
@@ -197,7 +197,7 @@ def check_rows(table: Path, runs: list[Run]) -> None:
         ),
         (
             "methods: {x: {tasks: {SawyerPush: {tau: 0.1}}}}",
-            "x has arguments for 'SawyerPush', which is none of the tasks",
+            "x has arguments for 'SawyerPush', which is not a task",
         ),
         ("methods: {x: {algorithm: }}", "`algorithm` of x of methods in .* must be module:class, not None"),
         ("methods: {x: {algorithm: 'numpy:array'}}\nmatrices: {m: [{methods: [x]}]}", "not 'numpy:array': it is no class"),
@@ -270,5 +270,5 @@ def test_what_no_matrix_has_is_an_error(suite: Suite) -> None:
         suite.runs(["discounts", "maze_ratio"], tasks=["PointUMaze-v0"], methods=["next_state", "next_state_same_discount"])
     with pytest.raises(UsageError, match="There is no matrix 'all'"):
         suite.runs(["all"])
-    with pytest.raises(UsageError, match="can not be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         Suite.load([Path("nowhere.yml")])
