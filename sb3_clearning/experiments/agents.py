@@ -1,10 +1,10 @@
 """
-Agents to show: of the suite's finished runs the best of each task, in rl-zoo3's layout, and a short film of each.
+The best finished run of each task of the suite as an agent in rl-zoo3's layout, with a short film.
 
 ``python -m sb3_clearning.experiments agents --suite results/suite`` writes ``trained_agents/clearning/TASK_1`` (so that
 ``python -m rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it), ``docs/films/TASK.gif`` and a row of
-``results/agents.csv``. An agent that rl-zoo3 has trained is filmed with ``--agents logs`` and without ``--suite``. Pictures
-without a screen need ``MUJOCO_GL=egl``.
+``results/agents.csv``. An agent that rl-zoo3 has trained is filmed with ``--agents logs`` and without ``--suite``.
+Rendering without a screen needs ``MUJOCO_GL=egl``.
 """
 
 import shutil
@@ -33,8 +33,8 @@ FIELDS = ("task", "seed", "step", "success", "success_any_time", "initial", "fin
 
 def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path]:
     """
-    :return: For each task that is an environment's id the folder of the finished run with the highest success rate at its
-        end; of several the one that comes nearest to its goals
+    :return: For each task that is an environment's id, the folder of the finished run with the highest success rate at its
+        end, then the smallest distance
     """
     found: dict[str, tuple[tuple[float, float], Path]] = {}
     for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
@@ -42,7 +42,7 @@ def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path
         if run is None or not rows or int(rows[-1]["step"]) < run.steps or (tasks and run.task not in tasks):
             continue
         if run.env != run.task:  # rl-zoo3 and the film look for the environment by the folder's name
-            print(f"{folder} is left out: the task {run.task} is a variant of {run.env}, not the id of an environment")
+            print(f"{folder} is skipped: the task {run.task} is a variant of {run.env}, not the id of an environment")
             continue
         score = (float(rows[-1]["success"]), -float(rows[-1]["final"]))
         if run.task not in found or score > found[run.task][0]:
@@ -52,7 +52,7 @@ def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path
 
 def save_agent(run_folder: Path, agents: Path) -> Path:
     """
-    Write an agent in rl-zoo3's layout, whole or not at all.
+    Write an agent in rl-zoo3's layout, atomically.
 
     :return: The agent's folder
     """
@@ -75,8 +75,7 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     config = {"policy": "MultiInputPolicy", "n_timesteps": run.steps, "env_kwargs": run.env_kwargs, **run.arguments}
     about = [
         f"# The best of the finished runs by success rate: seed {run.seed}, success {float(row['success']):.2f}, "
-        f"final distance "
-        f"{float(row['final']):.4f} over {run.episodes} evaluation episodes.",
+        f"final distance {float(row['final']):.4f} over {run.episodes} evaluation episodes.",
         f"# python -m sb3_clearning.experiments suite --tasks {run.task} --methods {run.method} --seeds {run.seed} "
         f"--steps {run.steps}",
         f"# commit {row['commit']}; {row['versions']}",
@@ -88,7 +87,7 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
 
 
 def env_kwargs_of(folder: Path, task: str) -> dict[str, Any]:
-    """:return: The arguments that its environment is made with"""
+    """:return: The arguments of the agent's environment"""
     kwargs: dict[str, Any] = {}
     # rl-zoo3's own folders have Python objects in these files, which are not read here.
     for name in ("config.yml", "args.yml"):

@@ -60,13 +60,13 @@ def gridworld_task(seed: int, quick: bool) -> Task:
 
     regions = [((i, 0), (i, 4)) for i in range(5)] + [((0, j), (4, j)) for j in range(5)]
     regions += [((0, 0), (4, 1)), ((0, 2), (4, 4)), ((0, 0), (1, 4)), ((2, 0), (4, 4)), ((1, 1), (3, 3)), ((0, 0), (2, 2))]
-    # Both data sets follow the same policy. Trajectories of the larger one are other draws.
+    # Both data sets are draws of the same policy.
     policy = TablePolicy(train.evaluated, cell_number)
     return Task(experience(train, 0), experience(test, 0), policy, [within(low, high) for low, high in regions])
 
 
 def maze_rollouts(model: Any, n_episodes: int, seed: int, n_envs: int = 10) -> Experience:
-    """:return: Its rollouts, with exploration noise of 0.2 on every action"""
+    """:return: Rollouts of a trained agent, with exploration noise of 0.2 on every action"""
     import gymnasium as gym
 
     rng = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ TASKS = {"gridworld": gridworld_task, "maze": maze_task}
 
 def predictions(task: Task, estimator: FutureStateEstimator, gamma: float, seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     """
-    :param n: Number of states; those less than 5 / (1 - gamma) steps from the end are left out, as their future is cut off
+    :param n: Number of states; those less than 5 / (1 - gamma) steps from the end are excluded: their future is cut off
     :return: Predicted probabilities and whether it happened, ``(n * events,)`` each
     """
     rng = np.random.default_rng(seed)
@@ -136,12 +136,13 @@ def predictions(task: Task, estimator: FutureStateEstimator, gamma: float, seed:
     rows = rng.choice(np.flatnonzero(left >= min(5 / (1 - gamma), left.max() / 2)), n)
     later = future_rows(rows, last, task.test.terminations, gamma, False, rng.random(n))
     states, actions = take(task.test.observations, rows), task.test.actions[rows]
-    goals = task.test.next_observations
-    achieved = np.asarray(goals["achieved_goal"] if isinstance(goals, dict) else goals)[later]
-    # What `estimator.probability` does, with the weights of all events computed once.
+    following = task.test.next_observations
+    achieved = np.asarray(following["achieved_goal"] if isinstance(following, dict) else following)[later]
+    # `estimator.probability` would compute the weights again for every event.
     candidates = estimator._candidates(None)
     weights, _ = estimator._weights(states, actions, candidates)
-    inside = np.stack([event(estimator._goals.decode(candidates)) for event in task.events]).astype(float)
+    goals = estimator._goals.decode(candidates)
+    inside = np.stack([event(goals) for event in task.events]).astype(float)
     happened = np.stack([event(achieved) for event in task.events])
     return np.clip(inside @ weights.T, 0, 1).ravel(), happened.ravel()
 
@@ -157,14 +158,9 @@ def measure(setting: tuple[str, int], quick: bool) -> Iterator[dict[str, Any]]:
         found = reliability(*predictions(task, estimator, gamma, seed, 300 if quick else 1500), N_BINS)
         base = {"task": name, "method": method, "gamma": gamma, "seed": seed}
         for number, (predicted, frequency, count) in enumerate(zip(*found, strict=True)):
-            yield {
-                **base,
-                "bin": number,
-                "predicted": round(float(predicted), 5),
-                "frequency": round(float(frequency), 5),
-                "count": int(count),
-                "ece": round(found.expected_calibration_error, 5),
-            }
+            numbers = {"predicted": predicted, "frequency": frequency, "ece": found.expected_calibration_error}
+            rounded = {key: round(float(value), 5) for key, value in numbers.items()}
+            yield {**base, "bin": number, **rounded, "count": int(count)}
 
 
 def _falling_rate(remaining: float) -> float:
@@ -172,7 +168,7 @@ def _falling_rate(remaining: float) -> float:
 
 
 def is_done(setting: tuple[str, int], rows: Rows) -> bool:
-    """:return: Whether the table has its rows, of all methods"""
+    """:return: Whether the table has the rows of all methods"""
     found = {row["method"] for row in rows if (row["task"], row["seed"]) == tuple(map(str, setting))}
     return found >= set(METHODS)
 

@@ -23,23 +23,14 @@ LABELS = {"success": "success rate", "success_any_time": "success at any time", 
 
 
 class Curve(NamedTuple):
-    """
-    A learning curve.
-
-    :param steps: Environment steps
-    :param measured: The evaluation at each
-    """
+    """A learning curve: an evaluation at each of some steps."""
 
     steps: list[int]
     measured: list[dict[str, float]]
 
 
 class EvaluateSometimes(BaseCallback):
-    """
-    Evaluates the policy every so many steps.
-
-    :param every: Number of steps
-    """
+    """Evaluates the policy every so many steps."""
 
     def __init__(self, every: int):
         super().__init__()
@@ -60,10 +51,7 @@ class EvaluateSometimes(BaseCallback):
 
 
 def plot_curve(curve: Curve, path: Path) -> None:
-    """
-    :param curve: The learning curve
-    :param path: The picture to write
-    """
+    """Draw the learning curve."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
@@ -138,7 +126,7 @@ def main(argv: list[str]) -> None:
     gym.register_envs(gymnasium_robotics)
     options.output.mkdir(parents=True, exist_ok=True)
     model = CLearning("MultiInputPolicy", ENV_ID, seed=options.seed)
-    # A second thread does not double the speed, and on a busy machine its waiting costs several times the work.
+    # A second thread gains little, and on a busy machine it costs a lot.
     th.set_num_threads(1)
     evaluate = EvaluateSometimes(max(options.steps // 8, 1))
     print(f"Training CLearning on {ENV_ID} for {options.steps} steps; rewards are not read.")

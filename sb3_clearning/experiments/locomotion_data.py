@@ -68,8 +68,8 @@ class Agent(NamedTuple):
     """
     A trained agent.
 
-    :param model: It sees standardised observations without the global position
-    :param scaling: What standardises them
+    :param model: Acts on standardized observations without the global position
+    :param scaling: Standardizes them
     """
 
     model: PPO
@@ -87,10 +87,7 @@ class Agent(NamedTuple):
 
 class Checkpoints(BaseCallback):
     """
-    Saves the agent after every so many steps, the model last, so that a model always has its scaling.
-
-    :param directory: Where to
-    :param every: Environment steps between checkpoints
+    Saves the agent every so many steps, the model last, so that a model always has its scaling.
     """
 
     def __init__(self, directory: Path, every: int = 50_000):
@@ -105,7 +102,7 @@ class Checkpoints(BaseCallback):
         self.save()
 
     def save(self) -> None:
-        """Write a checkpoint, and what the episodes are like now."""
+        """Write a checkpoint and print the mean return."""
         self._saved = self.num_timesteps
         self.directory.mkdir(parents=True, exist_ok=True)
         scaling = self.model.get_vec_normalize_env()
@@ -122,13 +119,13 @@ class Checkpoints(BaseCallback):
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file in one moment, and remove the older ones of its kind."""
+    """Write a file atomically, and remove the older ones of its kind."""
     half = path.with_name(f"half_{path.name}")
     write(half)
     half.rename(path)
     kind = path.name.split("_")[0]
     for older in path.parent.glob(f"{kind}_*"):
-        # A model may still need the scaling before this one until it is replaced itself.
+        # The previous model still needs the previous scaling.
         if older != path and (kind == "model" or _steps_of(older) not in map(_steps_of, path.parent.glob("model_*"))):
             older.unlink()
 
@@ -222,31 +219,26 @@ def _agent_folder(path: Path) -> Path:
 
 
 def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[str]:
-    """:return: In what the data that is there, or the agent for it, was made otherwise"""
+    """:return: The settings in which existing data, or its agent, differs"""
     found: dict[str, tuple[int | None, int]] = {}
     agents = list(_agent_folder(path).glob("model_*.zip"))
     if agents:
         agent = PPO.load(max(agents, key=_steps_of), device="cpu")
-        # The steps that the training was meant for, reached or not: its learning rate falls to zero there.
-        found = {"--seed": (agent.seed, seed), "--steps": (agent._total_timesteps, steps)}
+        # The planned steps, at which the learning rate reaches zero.
+        planned = agent._total_timesteps
+        found = {"--seed": (agent.seed, seed), "--steps": (planned, steps)}
     if path.exists():
         found["--transitions"] = len(np.load(path)["actions"]), transitions - transitions % N_ENVS
     return [f"{option} {there}, not {wanted}" for option, (there, wanted) in found.items() if there != wanted]
 
 
 def data_file(name: str, folder: Path, quick: bool = False) -> Path:
-    """
-    :param quick: Whether it is that of ``--quick``, whose name no other command takes for the measured data's
-    :return: The task's data
-    """
+    """:return: The task's data file; that of ``--quick`` has another name"""
     return folder / f"{name}{'_quick' if quick else ''}.npz"
 
 
 def data_to_read(name: str, folder: Path, quick: bool = False) -> Path:
-    """
-    :param quick: Whether the data of ``--quick`` will do where there is no other
-    :return: The task's data
-    """
+    """:return: The task's data file; with ``quick``, that of ``--quick`` if there is no other"""
     path = data_file(name, folder)
     return data_file(name, folder, quick=True) if quick and not path.exists() else path
 

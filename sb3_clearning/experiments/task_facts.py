@@ -1,8 +1,8 @@
 """
-What the tasks' thresholds and the exploration noise were chosen by: how far episodes begin from their goals, what simple
+The measurements behind the tasks' thresholds and the exploration noise: how far episodes start from their goals, what simple
 behaviour reaches, and how far random actions move the objects of the Sawyer tasks.
 
-``python -m sb3_clearning.experiments task_facts`` writes results/task_facts.csv. It simulates, nothing is trained.
+``python -m sb3_clearning.experiments task_facts`` writes results/task_facts.csv. Nothing is trained.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from sb3_clearning.experiments.tables.sweep import command_line
 FIELDS = ("name", "task", "what", "value", "episodes", "seed", "versions", "commit")
 #: Apart from training's and the evaluation's.
 SEED = 3_000_000
-#: What a random action makes of the puck or handle counts as moving it from here on, in metres.
+#: From this distance on, in metres, a puck or handle counts as moved.
 MOVED = 0.01
 
 Facts = Iterator[tuple[str, str, str, str]]
@@ -31,8 +31,8 @@ Policy = Callable[[gym.Env], np.ndarray]
 
 def distances(env: gym.Env, episodes: int, policy: Policy | None = None) -> np.ndarray:
     """
-    :param policy: Gives an action for the environment as it stands. None: nothing is done
-    :return: The distance to the goal, ``(episodes,)``: at the episodes' begin without a policy, else at their end
+    :param policy: Chooses the actions; None: no steps are taken
+    :return: The distance to the goal at the episodes' end, or at their start without a policy, ``(episodes,)``
     """
     found = []
     for episode in range(episodes):
@@ -64,15 +64,16 @@ def pen(episodes: int) -> Facts:
 
 
 def hand(episodes: int) -> Facts:
-    """:return: Where simple behaviour brings the hand"""
+    """:return: How close simple behaviour brings the hand"""
     env = gym.make("AdroitHand-v0")
     env.action_space.seed(SEED)
 
     def follow(env: gym.Env) -> np.ndarray:
         """The goal's joints as the set points of the position controllers."""
         task: Any = env.unwrapped
+        adroit = task._adroit
         wanted = task._goal_pose()[task.model.jnt_qposadr[task.model.actuator_trnid[:, 0]]]
-        return np.clip((wanted - task._adroit.act_mean) / task._adroit.act_rng, -1.0, 1.0).astype(np.float32)
+        return np.clip((wanted - adroit.act_mean) / adroit.act_rng, -1.0, 1.0).astype(np.float32)
 
     policies: dict[str, tuple[str, Policy]] = {
         "hand_random": ("random actions", lambda env: env.action_space.sample()),
@@ -92,6 +93,7 @@ def jaco(episodes: int) -> Facts:
 
     env = gym.make("JacoReach-v0")
     task: Any = env.unwrapped
+    arm = task._arm
     generator = np.random.default_rng(SEED)
     palm = task.model.body("jaco_arm/jaco_hand/hand").id
     apart, moves = [], []
@@ -102,8 +104,8 @@ def jaco(episodes: int) -> Facts:
         other.qpos[:] = task.data.qpos
         mujoco.mj_kinematics(task.model, other)
         before = other.xpos[palm].copy()
-        direction = generator.standard_normal(len(task._arm))
-        other.qpos[task._arm] += task.distance_threshold * direction / np.linalg.norm(direction)
+        direction = generator.standard_normal(len(arm))
+        other.qpos[arm] += task.distance_threshold * direction / np.linalg.norm(direction)
         mujoco.mj_kinematics(task.model, other)
         moves.append(np.linalg.norm(other.xpos[palm] - before))
     yield "jaco_apart", "JacoReach-v0", "distance of two random poses, median", f"{np.median(apart):.1f}"
@@ -133,12 +135,12 @@ def contact(episodes: int) -> Facts:
             yield name, f"{task}-v0", what, f"{share:.0%}, {mean:.0f} mm"
 
 
-#: What is measured, in how many episodes of each.
+#: The measurements, with their number of episodes.
 PARTS: dict[Callable[[int], Facts], int] = {sawyer: 2000, pen: 2000, hand: 200, jaco: 200, contact: 200}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """:param arguments: The command line's"""
+    """Run the command."""
     options = command_line("task_facts", __doc__)
     options.add_argument("--quick", action="store_true", help="few episodes into task_facts_quick.csv, to see that it works")
     options.add_argument("--output", type=Path, default=Path("results"), help="where the table is written")

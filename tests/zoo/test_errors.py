@@ -203,7 +203,7 @@ def test_only_our_algorithms_have_our_manager(manager: Any) -> None:
     class Own(ExperimentManager):
         """A user's subclass."""
 
-    arguments = {"args": argparse.Namespace(), "env_id": "CartPole-v1", "log_folder": "logs"}
+    arguments: dict[str, Any] = {"args": argparse.Namespace(), "env_id": "CartPole-v1", "log_folder": "logs"}
     assert type(ExperimentManager(algo="ppo", **arguments)) is ExperimentManager
     assert type(Own(algo="ppo", **arguments)) is Own
     for algo in ("clearning", "goal_td3"):
