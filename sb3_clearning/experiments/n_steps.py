@@ -78,7 +78,7 @@ def plot(scores: Scores, path: Path) -> None:
     from matplotlib.figure import Figure
 
     numbers = sorted({n_of(scores, task, method) for task in scores.tasks for method in methods_by_n(scores, task)})
-    # A log axis has no place for infinity: it stands apart at the right end.
+    # A log axis has no place for infinity: it goes to the right end.
     places = {n: 2.5 * max(filter(math.isfinite, numbers), default=1) if math.isinf(n) else n for n in numbers}
     figure = Figure(figsize=(7.5, 4), layout="constrained")
     axes = figure.subplots()

@@ -125,7 +125,7 @@ def test_the_fixed_point_is_where_targets_average_to_q_and_tends_to_the_future_s
 
 def test_intervals() -> None:
     values = np.array([1.0, 2.0, 4.0])
-    assert np.isclose(half_width(values), 4.303 * np.std(values, ddof=1) / np.sqrt(3))
+    assert np.isclose(half_width(values), 4.302653 * np.std(values, ddof=1) / np.sqrt(3))
     assert paired_interval({0: 1.0, 1: 3.0, 5: 9.0}, {0: 0.0, 1: 0.0, 2: 7.0}, 1) == "+2.0 [-10.7, +14.7]"
     assert relabel_ratio.grid_steps([0.5, 0.7, 0.9], 0.5, 0.86) == 2
 

@@ -87,8 +87,8 @@ def test_another_configuration_says_why_it_cannot_resume(run: Run, tmp_path: Pat
 
 
 def test_trials_in_several_threads_each_have_their_own_folder(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    callback = {"sb3_clearning.ResumableCheckpoint": {"folder": "checkpoints", "every": 7, "keep": 3}}
-    study = manager(optimize_hyperparameters=True, hyperparams={"callback": callback, "search": ["tau"]})
+    entry = {"sb3_clearning.ResumableCheckpoint": {"folder": "checkpoints", "every": 7, "keep": 3}}
+    study = manager(optimize_hyperparameters=True, hyperparams={"callback": entry, "search": ["tau"]})
     study.setup_experiment()
     barrier, found = threading.Barrier(2, timeout=60), {}
 
@@ -104,7 +104,7 @@ def test_trials_in_several_threads_each_have_their_own_folder(manager: Any, monk
     for number, (callback,) in found.items():
         assert isinstance(callback, ResumableCheckpoint)
         assert (str(callback.folder), callback.every, callback.keep) == (f"checkpoints/trial_{number}", 7, 3)
-    assert study.specified_callbacks == {"sb3_clearning.ResumableCheckpoint": {"folder": "checkpoints", "every": 7, "keep": 3}}
+    assert study.specified_callbacks == entry
 
 
 def test_a_callback_without_a_folder(manager: Any) -> None:

@@ -191,7 +191,7 @@ def test_random_states_are_given_back_after_an_error() -> None:
 
 
 def test_an_import_error_of_ours_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sb3_clearning.goal_td3.goal_td3", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "sb3_clearning.goal_td3.goal_td3", None)
     monkeypatch.delitem(sys.modules, "sb3_clearning.zoo.algorithms")
     with pytest.raises(ImportError, match=r"goal_td3\.goal_td3"):
         importlib.import_module("sb3_clearning.zoo.algorithms")

@@ -14,7 +14,7 @@ import yaml
 from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 
-#: The file that comes with the package.
+#: The file of the package.
 SHIPPED = Path(__file__).with_name("suite.yml")
 #: A run's seeds are ``seed * SEEDS_PER_RUN`` and those after it, so that they stay below the evaluation episodes' seeds.
 SEEDS_PER_RUN = 1000
@@ -23,20 +23,15 @@ SEEDS_PER_RUN = 1000
 @dataclasses.dataclass(frozen=True)
 class Run:
     """
-    One run: everything that a process of its own needs to know.
+    One run: everything that its process needs to know.
 
-    :param task: The task's name
-    :param method: The method's name
-    :param seed: The seed
-    :param steps: Environment steps; more can be added to a finished run
+    :param steps: Environment steps; a finished run can be extended
     :param algorithm: The algorithm's class, as "module:name"
-    :param arguments: The algorithm's arguments
     :param env: The environment's id for ``gym.make``, "module:id" if a module has to be imported for it
-    :param env_kwargs: The environment's arguments
     :param evaluate_every: Steps between two evaluations, and between two checkpoints
     :param episodes: Episodes of an evaluation
-    :param speed: Steps a second to reckon with as long as none are measured; the cheap runs come first
-    :param evaluation_seed: The seed of the first evaluation episode. Runs to choose settings by have another than the results
+    :param speed: Expected steps per second until some are measured; cheap runs come first
+    :param evaluation_seed: The seed of the first evaluation episode. Runs that settings are chosen by have another one
     """
 
     task: str
@@ -58,7 +53,7 @@ class Run:
         return f"{self.task}/{self.method}/seed_{self.seed}"
 
     def settings(self) -> dict[str, Any]:
-        """:return: What decides the rows of a run. A run with other settings is another run"""
+        """:return: What determines the rows of a run. Other settings make another run"""
         named = ("algorithm", "arguments", "env", "env_kwargs", "evaluate_every", "episodes", "evaluation_seed")
         return json.loads(json.dumps({name: getattr(self, name) for name in named}))
 
@@ -74,7 +69,7 @@ class Run:
 TASK_KEYS = {"steps", "evaluate_every", "episodes", "speed", "env", "env_kwargs", "arguments"}
 METHOD_KEYS = {"algorithm", "arguments", "without", "tasks", "reward", "baseline"}
 BLOCK_KEYS = {"tasks", "methods", "seeds", "steps", "evaluation_seed"}
-#: Of an entry's values those that are no text or number: what they must be, and how that is said.
+#: The types of an entry's values that are neither text nor number, and their names in errors.
 SHAPES: dict[str, dict[str, tuple[type, str]]] = {
     "tasks": {"env_kwargs": (dict, "a mapping"), "arguments": (dict, "a mapping"), "env": (str, "text")},
     "methods": {
@@ -93,9 +88,7 @@ class Suite:
     All tasks, methods and matrices of the files.
 
     :param arguments: Arguments that all methods take on all tasks
-    :param tasks: The tasks by name
-    :param methods: The methods by name
-    :param matrices: The matrices by name, each a list of blocks of tasks, methods and seeds
+    :param matrices: The matrices, each a list of blocks of tasks, methods and seeds
     """
 
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -106,7 +99,7 @@ class Suite:
     @classmethod
     def load(cls, paths: Iterable[Path] = ()) -> "Suite":
         """
-        :param paths: The user's files. Their entries join those of the package's own file; equal names replace it
+        :param paths: The user's files. Their entries are added to those of the package's file, or overwrite them
         :return: The suite
         """
         suite = cls()
@@ -157,8 +150,8 @@ class Suite:
         steps: int | None = None,
     ) -> list[Run]:
         """
-        :param tasks: The only tasks to take; those that are in none of the matrices join them
-        :param methods: The only methods to take; those that are in none of the matrices join them
+        :param tasks: Select these tasks; tasks outside the matrices are added
+        :param methods: Select these methods; methods outside the matrices are added
         :return: The runs, each once, the cheap ones first
         """
         matrices, tasks, methods = list(matrices), list(tasks or ()) or None, list(methods or ()) or None
@@ -170,7 +163,6 @@ class Suite:
                 raise UsageError(f"The {kind} {sorted(left_out)[0]} is in none of the matrices {', '.join(matrices)}.")
         if not chosen:
             raise UsageError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
-        # Sorting leaves equal ones in their order.
         return sorted(chosen, key=lambda run: (run.steps / run.speed, run.seed))
 
     def runs_of_each(
@@ -181,9 +173,7 @@ class Suite:
         seeds: Iterable[int] | None = None,
         steps: int | None = None,
     ) -> dict[str, list[Run]]:
-        """
-        :return: The runs of each matrix, for the parameters of :meth:`runs`. What is in none of them joins the first
-        """
+        """:return: The runs of each matrix, selected as in :meth:`runs`. Tasks and methods outside go to the first"""
         matrices = _known(matrices, self.matrices, "matrix")
         wanted_tasks = None if tasks is None else _known(tasks, self.tasks, "task")
         wanted_methods = None if methods is None else _known(methods, self.methods, "method")
@@ -211,7 +201,7 @@ class Suite:
     def _joining(
         self, blocks: list[dict[str, Any]], tasks: list[str] | None, methods: list[str] | None
     ) -> list[dict[str, Any]]:
-        """:return: Blocks for tasks and methods that were asked for and are in none of the others, else as the first one"""
+        """:return: Blocks, like the first one, for selected tasks and methods that no block has"""
         named = [self._names(block) for block in blocks]
         there = [list(dict.fromkeys(name for names in one for name in names)) for one in zip(*named, strict=True)]
         new_tasks = [task for task in tasks or () if task not in there[0]]
@@ -221,7 +211,7 @@ class Suite:
         return [block for block in (of_tasks, of_methods) if block is not None]
 
     def non_baselines(self) -> list[str]:
-        """:return: The methods that are no reward-free baselines: they read the reward, or are there to compare with only"""
+        """:return: The methods that are not reward-free baselines: they read the reward, or are for comparison only"""
         return [name for name, method in self.methods.items() if method.get("reward") or not method.get("baseline", True)]
 
     def run(self, task: str, method: str, seed: int, steps: int | None = None, evaluation_seed: int | None = None) -> Run:
@@ -247,7 +237,7 @@ class Suite:
             arguments=arguments,
             env=of_task.get("env", task),
             env_kwargs=of_task.get("env_kwargs") or {},
-            # By the task's own steps: a run to which more are added stays the same run.
+            # By the task's own steps: an extended run keeps its settings.
             evaluate_every=_number(of_task.get("evaluate_every", max(own_steps // 6, 1)), "evaluate_every", task),
             episodes=_number(of_task.get("episodes", 50), "episodes", task),
             speed=_number(of_task.get("speed", 100), "speed", task, whole=False),
@@ -268,7 +258,7 @@ class Suite:
 
 
 def _each_once(runs: Iterable[Run]) -> list[Run]:
-    """:return: Of runs with the same name the longest, at the place of the first"""
+    """:return: The runs without duplicates: of those with the same name the longest"""
     chosen: dict[str, Run] = {}
     for run in runs:
         chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
@@ -290,7 +280,7 @@ def find_algorithm(name: str, method: str) -> type:
 
 
 def argument_names(algorithm: type) -> set[str]:
-    """:return: The names of its arguments; where it passes others on, its base classes' too"""
+    """:return: The names of an algorithm's arguments, with those of base classes that it passes on"""
     names: set[str] = set()
     for base in algorithm.__mro__:
         if "__init__" in base.__dict__:
@@ -298,13 +288,11 @@ def argument_names(algorithm: type) -> set[str]:
             names |= {name for name in parameters if not name.startswith("_")}
             if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
                 break
-    return names - {"self", "policy", "env", "seed"}  # the run says these
+    return names - {"self", "policy", "env", "seed"}  # set by the run
 
 
 def check_arguments(run: Run) -> None:
-    """
-    :param run: A run whose arguments are held against its algorithm's, before any run is started
-    """
+    """Raise an error for arguments that the algorithm does not have, before any run is started."""
     known = argument_names(find_algorithm(run.algorithm, run.method))
     unknown = sorted(map(str, set(run.arguments) - known))
     if unknown:
@@ -315,7 +303,7 @@ def check_arguments(run: Run) -> None:
 
 
 def _check_name(name: Any, where: str) -> None:
-    """Tasks' and methods' names are those of folders."""
+    """Names are also those of folders."""
     if not isinstance(name, str) or not name or name.startswith(".") or set(name) & {"/", "\\"}:
         hint = "; a task's `env` may have one" if isinstance(name, str) and "/" in name else ""
         raise UsageError(f"The name {name!r} of {where} must be text without a slash, and begin with no dot{hint}.")
@@ -354,7 +342,7 @@ def _known(names: Iterable[str], known: Mapping[str, Any], kind: str) -> list[st
 
 
 def _seeds(seeds: Any, matrix: str) -> list[int]:
-    """:return: The seeds of a block: a list, or how many from 0 on"""
+    """:return: The seeds of a block, which is a list or a number of seeds"""
     found = list(range(seeds)) if type(seeds) is int else seeds  # True is an int, too
     if not isinstance(found, list) or not found or not all(type(seed) is int and 0 <= seed < SEEDS_PER_RUN for seed in found):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""How far a matrix is, and how long it will take."""
+"""The progress of a matrix and its remaining time."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ from sb3_clearning.experiments.suite.table import Output, State
 
 
 def duration(seconds: float) -> str:
-    """:return: The same for people"""
+    """:return: A duration in hours and minutes"""
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
@@ -33,7 +33,7 @@ class Forecast:
         self.per_step = {key: statistics.median(values) for key, values in measured.items()}
 
     def seconds(self, run: Run, done: int) -> float:
-        """:return: How long the rest takes"""
+        """:return: The remaining time of a run"""
         per_step = self.per_step.get((run.task, run.method)) or self.per_step.get((run.task,)) or 1 / run.speed
         return per_step * max(run.steps - done, 0)
 
@@ -41,19 +41,13 @@ class Forecast:
 def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict[str, str]], jobs: int) -> float:
     """:return: Seconds until all are done; the longest single run is a lower limit"""
     forecast = Forecast(rows)
-    # A run with other settings is done again from the start.
+    # A run with other settings is repeated from the start.
     each = [forecast.seconds(run, 0 if states[run.name].other_settings else states[run.name].done) for run in runs]
     return max(sum(each) / jobs, max(each, default=0.0))
 
 
 class Progress:
-    """
-    Keeps the table up to date during the runs and prints the progress at every new row.
-
-    :param runs: The runs of the matrix
-    :param output: The output folder
-    :param jobs: Runs at the same time
-    """
+    """Keeps the table up to date during the runs and prints the progress at every new row."""
 
     def __init__(self, runs: Sequence[Run], output: Output, jobs: int):
         self.runs, self.output, self.jobs = runs, output, jobs
@@ -86,7 +80,7 @@ class Progress:
 
 
 def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
-    """:return: What is there and what is missing: for each task and method the seeds that are done, or how far they are"""
+    """:return: The progress of each seed, by task and method"""
     states = {run.name: output.state(run) for run in runs}
     cells: dict[tuple[str, str], list[str]] = {}
     finished = 0

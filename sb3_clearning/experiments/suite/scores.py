@@ -1,4 +1,4 @@
-"""The rows of the table as numbers: what each run of a matrix has reached."""
+"""The rows of the table as numbers: the results of each run of a matrix."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,9 +15,7 @@ class Measure(NamedTuple):
 
     :param name: Its name in the report
     :param better: 1 if more is better, -1 if less is
-    :param column: The column
-    :param start: The column of what the episodes begin with
-    :param digits: How many digits to show
+    :param start: The column of the value at the start of the episodes
     :param relative: Whether it is divided by the initial distance
     """
 
@@ -37,7 +35,7 @@ class Measure(NamedTuple):
 SUCCESS = Measure("success rate", 1, "success", "initial_success", 2)
 ANY_TIME = Measure("success at any time", 1, "success_any_time", "initial_success", 2)
 FINAL = Measure("final distance", -1, "final", "initial", 4)
-#: Distances have a unit of their own on every task: only shares of the initial one can be put together.
+#: Distances have different units on every task: only their ratio to the initial one can be averaged.
 REMAINING = Measure("remaining distance", -1, "final", "initial", 3, relative=True)
 
 
@@ -45,7 +43,6 @@ class Scores:
     """
     The rows of the runs of a matrix.
 
-    :param rows: The rows of the table
     :param runs: The runs that the matrix should have
     """
 
@@ -95,15 +92,15 @@ class Scores:
         return self._rows[run.task, run.method, run.seed].get(run.steps)
 
     def furthest(self, task: str, method: str) -> int:
-        """:return: The largest step of a task and method that the table has, 0 if none"""
+        """:return: The largest step of a task and method in the table, or 0"""
         return max((step for seed in self.seeds(task, method) for step in self._rows[task, method, seed]), default=0)
 
     def arguments(self, task: str, method: str) -> dict[str, Any]:
-        """:return: The algorithm's arguments on a task; none if the matrix does not have it there"""
+        """:return: The algorithm's arguments on a task; empty if the matrix does not have it"""
         return next((run.arguments for run in self.runs if (run.task, run.method) == (task, method)), {})
 
     def at_the_start(self, task: str, measure: Measure) -> float | None:
-        """:return: What a task's evaluation episodes begin with, None if the table does not say it"""
+        """:return: The value at the start of a task's evaluation episodes, if the table has it"""
         rows = (row for key, steps in self._rows.items() if key[0] == task for row in steps.values())
         return next((float(row[measure.start]) for row in rows if row[measure.start]), None)
 
@@ -114,7 +111,7 @@ class Scores:
         return [f"Commits: {', '.join(commits)}.", *sorted({row["versions"] for row in rows})] if rows else []
 
     def complete_tasks(self, methods: Sequence[str]) -> list[str]:
-        """:return: The tasks on which each of them has a run that is done"""
+        """:return: The tasks on which each method has a finished run"""
         return [task for task in self.tasks if all(len(self.final(task, method, SUCCESS)) for method in methods)]
 
     def matrix(self, tasks: Sequence[str], method: str, measure: Measure) -> np.ndarray:

@@ -13,11 +13,10 @@ from sb3_clearning.experiments.tables.rows import Rows, read_rows, write_rows
 
 class State(NamedTuple):
     """
-    How far a run is.
+    The progress of a run.
 
-    :param rows: Its rows so far
     :param done: Its steps so far
-    :param other_settings: Whether what is there is of a run with other settings
+    :param other_settings: Whether its rows or checkpoints were made with other settings
     """
 
     rows: Rows
@@ -25,9 +24,7 @@ class State(NamedTuple):
     other_settings: bool
 
     def passed(self, run: Run) -> bool:
-        """
-        :return: Whether it went further than it is asked to, and was not evaluated there: it has no result for so many steps
-        """
+        """:return: Whether it is beyond the requested steps and was not evaluated there"""
         return self.done > run.steps and all(int(row["step"]) != run.steps for row in self.rows)
 
 
@@ -45,7 +42,7 @@ class Output:
         self._in_table = self._by_run()
 
     def rows(self) -> Rows:
-        """:return: The rows of the table; none if there is no table"""
+        """:return: The rows of the table; no rows if it does not exist"""
         rows = read_rows(self.table)
         missing = [field for field in FIELDS if rows and field not in rows[0] and field not in LATER_FIELDS]
         if missing:
@@ -67,7 +64,7 @@ class Output:
         return self.folder / "runs" / run.name
 
     def state(self, run: Run) -> State:
-        """:return: How far it is"""
+        """:return: The progress of a run"""
         folder = self.run_folder(run)
         rows = rows_of(folder)
         # A run without rows may have a checkpoint, from which it would resume.
@@ -84,9 +81,7 @@ class Output:
         return State(rows, int(rows[-1]["step"]), other)
 
     def archive(self, runs: Iterable[Run]) -> None:
-        """
-        :param runs: Runs that make room for new ones; they are kept under another name and leave the table
-        """
+        """Move runs to the folder ``aside/`` and remove them from the table."""
         gone: set[str] = set()
         try:
             for run in runs:

@@ -1,5 +1,6 @@
 """The sweep over n_steps: its matrices, and its report of a table whose truth is known."""
 
+import importlib
 import json
 import math
 from pathlib import Path
@@ -48,6 +49,18 @@ def rows_of(runs: list[Run]) -> list[dict[str, str]]:
         elif run.method == "n_5":
             found.append(row(run, 5000, 0.6))
     return found
+
+
+def test_the_other_trials_of_the_docs_leave_them_out(
+    runs: dict[str, list[Run]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(TRIALS.parents[2] / "docs")
+    rows = rows_of(runs["n_steps"])
+    rows += [{**rows[0], "method": "other"}]
+    (tmp_path / "suite").mkdir()
+    write_rows(tmp_path / "suite" / "trials.csv", [{name: row.get(name) or "0" for name in FIELDS} for row in rows], FIELDS)
+    lines = importlib.import_module("choices").trials()(tmp_path)
+    assert [line.split("|")[2].strip() for line in lines[2:]] == ["`other`"]
 
 
 def test_the_matrices(runs: dict[str, list[Run]]) -> None:
