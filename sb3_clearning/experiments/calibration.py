@@ -139,9 +139,9 @@ def predictions(task: Task, estimator: FutureStateEstimator, gamma: float, seed:
     following = task.test.next_observations
     achieved = np.asarray(following["achieved_goal"] if isinstance(following, dict) else following)[later]
     # `estimator.probability` would compute the weights again for every event.
-    candidates = estimator._candidates(None)
-    weights, _ = estimator._weights(states, actions, candidates)
-    goals = estimator._goals.decode(candidates)
+    candidates = estimator._candidates(None)  # noqa: SLF001
+    weights, _ = estimator._weights(states, actions, candidates)  # noqa: SLF001
+    goals = estimator._goals.decode(candidates)  # noqa: SLF001
     inside = np.stack([event(goals) for event in task.events]).astype(float)
     happened = np.stack([event(achieved) for event in task.events])
     return np.clip(inside @ weights.T, 0, 1).ravel(), happened.ravel()

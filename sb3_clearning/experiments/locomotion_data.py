@@ -225,7 +225,7 @@ def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[
     if agents:
         agent = PPO.load(max(agents, key=_steps_of), device="cpu")
         # The planned steps, at which the learning rate reaches zero.
-        planned = agent._total_timesteps
+        planned = agent._total_timesteps  # noqa: SLF001 (SB3 has no public name)
         found = {"--seed": (agent.seed, seed), "--steps": (planned, steps)}
     if path.exists():
         found["--transitions"] = len(np.load(path)["actions"]), transitions - transitions % N_ENVS

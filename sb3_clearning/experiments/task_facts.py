@@ -71,8 +71,8 @@ def hand(episodes: int) -> Facts:
     def follow(env: gym.Env) -> np.ndarray:
         """The goal's joints as the set points of the position controllers."""
         task: Any = env.unwrapped
-        adroit = task._adroit
-        wanted = task._goal_pose()[task.model.jnt_qposadr[task.model.actuator_trnid[:, 0]]]
+        adroit = task._adroit  # noqa: SLF001 (measures the simulator behind the task)
+        wanted = task._goal_pose()[task.model.jnt_qposadr[task.model.actuator_trnid[:, 0]]]  # noqa: SLF001
         return np.clip((wanted - adroit.act_mean) / adroit.act_rng, -1.0, 1.0).astype(np.float32)
 
     policies: dict[str, tuple[str, Policy]] = {
@@ -93,7 +93,7 @@ def jaco(episodes: int) -> Facts:
 
     env = gym.make("JacoReach-v0")
     task: Any = env.unwrapped
-    arm = task._arm
+    arm = task._arm  # noqa: SLF001 (measures the simulator behind the task)
     generator = np.random.default_rng(SEED)
     palm = task.model.body("jaco_arm/jaco_hand/hand").id
     apart, moves = [], []

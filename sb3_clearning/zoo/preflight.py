@@ -107,7 +107,7 @@ def make_model(manager: Any, hyperparams: dict[str, Any], env: VecEnv, drawn: Co
     hyperparams = {name: dict(value) if isinstance(value, dict) else value for name, value in hyperparams.items()}
     try:
         get_device(manager.device)
-        hyperparams = manager._preprocess_action_noise(hyperparams, {}, env)
+        hyperparams = manager._preprocess_action_noise(hyperparams, {}, env)  # noqa: SLF001 (rl-zoo3's own step)
         hyperparams = {name: value for name, value in hyperparams.items() if name not in drawn}
         if is_number(hyperparams.get("buffer_size", SMALL_BUFFER), whole=True):
             hyperparams["buffer_size"] = min(hyperparams.get("buffer_size", SMALL_BUFFER), SMALL_BUFFER)

@@ -46,7 +46,7 @@ class WholeRun(BaseCallback):
         self.steps = steps
 
     def _on_training_start(self) -> None:
-        self.model._total_timesteps = self.steps
+        self.model._total_timesteps = self.steps  # noqa: SLF001 (SB3 has no public name)
 
     def _on_step(self) -> bool:
         return True
