@@ -54,7 +54,7 @@ def updates(env_id: str, rounds: int, threads: int, batch_size: int = 256, hidde
 
     gflops = [products * 2 * 256**3 / t / 1e9 for t in times["matrix products"]]
     buffer = models["CLearning"].replay_buffer
-    flops = update_flops(batch_size, buffer._features, buffer.action_dim, hidden)
+    flops = update_flops(batch_size, buffer.n_features, buffer.action_dim, hidden)
     # As if the update was these products alone, round by round.
     times["matrix-product limit"] = [n * flops / (g * 1e9) for g in gflops]
     del times["matrix products"]

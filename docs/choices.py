@@ -11,10 +11,8 @@ TRIAL_COLUMNS = (("success", 2), ("final", 3), ("minimum", 3))
 
 def default_rows(results: Path, commits: tuple[str, ...], arguments: dict[str, object], seed: int) -> Rows | None:
     """
-    :param results: The folder of results
     :param commits: The commits whose defaults the runs had
     :param arguments: The arguments beyond these
-    :param seed: The training seed
     :return: The rows of that run on the maze
     """
     rows = read(results / "defaults.csv")
@@ -32,8 +30,6 @@ def default_rows(results: Path, commits: tuple[str, ...], arguments: dict[str, o
 def choices(settings: list[tuple[str, str, dict[str, object]]], seeds: list[int], steps: list[int]) -> Region:
     """
     :param settings: For each line of the table its text, the commit whose defaults the runs had, and the arguments beyond them
-    :param seeds: The training seeds
-    :param steps: The evaluations
     :return: The table
     """
 
@@ -90,19 +86,13 @@ NOISE = choices(
 
 
 def ends_of(rows: Rows) -> dict[tuple[str, ...], dict[str, str]]:
-    """
-    :param rows: Rows of the suite
-    :return: For each run, by its task, method and seed, the row of its last evaluation
-    """
+    """:return: For each run, by its task, method and seed, the row of its last evaluation"""
     runs = grouped(rows, "task", "method", "seed")
     return {run: max(own, key=lambda row: int(row["step"])) for run, own in runs.items()}
 
 
 def later_success(rows: Rows) -> str:
-    """
-    :param rows: The rows of a run
-    :return: The mean of the success rates in its second half: a single evaluation jumps where a task is learned in part
-    """
+    """:return: The mean success in the second half of a run: single evaluations are noisy"""
     last = max(int(row["step"]) for row in rows)
     later = [float(row["success"]) for row in rows if 2 * int(row["step"]) > last]
     return f"{sum(later) / len(later):.2f}"
@@ -137,10 +127,7 @@ def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bo
 
 
 def success_curves(methods: tuple[str, ...]) -> Region:
-    """
-    :param methods: Methods of the suite
-    :return: The success rates at the evaluations of each run, on the tasks that have all of these methods
-    """
+    """:return: The success rates at the evaluations of each run, on the tasks that have all of these methods"""
 
     def lines(results: Path) -> list[str] | None:
         rows = [row for row in read(results / "suite" / "suite.csv") or [] if row["method"] in methods]
@@ -156,10 +143,7 @@ def success_curves(methods: tuple[str, ...]) -> Region:
 
 
 def raw_and_standardized(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: The same runs of the suite on observations as they are, and on standardized ones
-    """
+    """:return: The same runs of the suite on observations as they are, and on standardized ones"""
     ends = ends_of(read(results / "suite" / "raw_observations.csv") or [])
     rows = read(results / "suite" / "suite.csv") or []
     standardized = {(row["task"], row["method"], row["seed"], row["step"]): row for row in rows}
@@ -174,10 +158,7 @@ def raw_and_standardized(results: Path) -> list[str] | None:
 
 
 def core_raw_and_standardized(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: The learning table's runs on observations as they are, and on standardized ones: means over the seeds
-    """
+    """:return: The learning table's runs on observations as they are, and on standardized ones: means over the seeds"""
     from sb3_clearning.experiments.core import with_defaults
 
     found = [read(results / name) for name in ("core_raw_observations.csv", "core.csv")]
@@ -199,10 +180,7 @@ def core_raw_and_standardized(results: Path) -> list[str] | None:
 
 
 def contact(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: How far random actions move the objects of the Sawyer tasks
-    """
+    """:return: How far random actions move the objects of the Sawyer tasks"""
     found = {row["name"]: row["value"] for row in read(results / "task_facts.csv") or []}
     if not found:
         return None

@@ -53,13 +53,21 @@ def link_repository_files(app: object, page: str, source: list[str]) -> None:
     """
     GitHub shows links to files outside of docs/; here they become downloads, for Markdown files too.
 
-    :param app: Sphinx
-    :param page: The page's name
-    :param source: Its text
+    :param source: The page's text, in a list of length 1
     """
     source[0] = re.sub(r"\]\((\.\./[^)#]+\.md)\)", r"](path:\1)", source[0])
 
 
+def escape_trailing_underscores(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """
+    Escapes the underscore of ``:param lambda_:``, which reStructuredText would read as a reference and drop.
+
+    :param lines: The docstring, changed in place
+    """
+    lines[:] = [re.sub(r"^(\s*:param \w+)_:", r"\1\\_:", line) for line in lines]
+
+
 def setup(app: sphinx.application.Sphinx) -> None:
-    """:param app: Sphinx"""
+    """Connects the functions above to Sphinx's events."""
     app.connect("source-read", link_repository_files)
+    app.connect("autodoc-process-docstring", escape_trailing_underscores)

@@ -1,10 +1,10 @@
 """
-Fills the marked regions of README.md and docs/*.md from results/: ``python docs/generate.py``, which ``make doc`` calls.
+Fills the marked regions of README.md and docs/*.md from results/ and draws the import graph (docs/images/rooms.svg):
+``python docs/generate.py``, which ``make doc`` calls.
 
 A region is ``<!-- name -->`` … ``<!-- /name -->`` on lines of their own, and holds a table; or
 ``<!-- note: name -->value<!-- /note -->`` within a line, and holds one value of results/notes.csv, results/task_facts.csv or
-results/benchmarks.csv. A region without its results keeps its text. ``--check`` writes nothing and fails if something would
-change.
+results/benchmarks.csv. A region without its results keeps its text. ``--check`` writes nothing and fails if a file is stale.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
+import rooms  # noqa: E402
 from regions import REGIONS, notes  # noqa: E402
 
 BLOCK = re.compile(r"^<!-- (\w+) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
@@ -22,11 +23,7 @@ NOTE = re.compile(r"<!-- note: (\w+) -->(.*?)<!-- /note -->")
 
 
 def filled(text: str, results: Path) -> tuple[str, set[str]]:
-    """
-    :param text: A page
-    :param results: The folder of results
-    :return: The page with its regions filled, and the names of those that have no results
-    """
+    """:return: The page with its regions filled, and the names of those that have no results"""
     missing: set[str] = set()
     values = notes(results)
 
@@ -48,22 +45,26 @@ def filled(text: str, results: Path) -> tuple[str, set[str]]:
     return NOTE.sub(note, BLOCK.sub(block, text)), missing
 
 
-def main() -> int:
-    """:return: The exit code: 1 if ``--check`` finds a page that is not what the results say"""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail if something would change")
-    options = parser.parse_args()
-    stale = []
+def generated() -> dict[Path, str]:
+    """:return: What each generated file, or page with generated regions, should hold"""
+    files = {ROOT / "docs" / "images" / "rooms.svg": rooms.diagram(rooms.rooms(ROOT / "pyproject.toml"), rooms.imports())}
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        text = page.read_text()
-        new, missing = filled(text, ROOT / "results")
+        files[page], missing = filled(page.read_text(), ROOT / "results")
         for name in sorted(missing):
             print(f"{page.name}: no results for {name} yet", file=sys.stderr)
-        if new != text:
-            stale.append(page.name)
-            if not options.check:
-                page.write_text(new)
-    print(f"{'Stale' if options.check else 'Filled'}: {', '.join(stale) or 'nothing'}")
+    return files
+
+
+def main() -> int:
+    """:return: The exit code: 1 if ``--check`` finds a stale file"""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if a file is stale")
+    options = parser.parse_args()
+    stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
+    if not options.check:
+        for path, text in stale.items():
+            path.write_text(text)
+    print(f"{'Stale' if options.check else 'Filled'}: {', '.join(path.name for path in stale) or 'nothing'}")
     return int(options.check and bool(stale))
 
 

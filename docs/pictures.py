@@ -26,11 +26,7 @@ N_CELLS = SIZE * SIZE
 
 
 def wander(steps: int, seed: int) -> dict[str, np.ndarray]:
-    """
-    :param steps: Number of random moves
-    :param seed: The seed
-    :return: What was seen and done
-    """
+    """:return: What was seen and done"""
     env = gym.make("ContinuousGridworld-v0", discrete=True, max_episode_steps=100)
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)
@@ -47,11 +43,8 @@ def wander(steps: int, seed: int) -> dict[str, np.ndarray]:
 
 def draw_grid(axes: Any, values: np.ndarray, title: str, limit: float | None = None, cmap: str = "viridis") -> Any:
     """
-    :param axes: Matplotlib's
     :param values: ``(25,)``, one for each cell
-    :param title: The title
     :param limit: The colours' limit; None: the largest value
-    :param cmap: The colours
     :return: The image
     """
     # The first coordinate goes to the right.
@@ -63,21 +56,12 @@ def draw_grid(axes: Any, values: np.ndarray, title: str, limit: float | None = N
 
 
 def mark(axes: Any, place: tuple[float, float], symbol: str = "o") -> None:
-    """
-    :param axes: Matplotlib's
-    :param place: Where to put a mark
-    :param symbol: Which
-    """
+    """Mark a place."""
     axes.plot(*place, symbol, color="white", markeredgecolor="black", markersize=9)
 
 
 def picture_of_labels(data: dict[str, np.ndarray], path: Path) -> None:
-    """
-    What the classifier is shown: a piece of the walk, its futures and random states.
-
-    :param data: The walk
-    :param path: The picture to write
-    """
+    """What the classifier is shown: a piece of the walk, its futures and random states."""
     from matplotlib.figure import Figure
 
     rng = np.random.default_rng(3)
@@ -106,11 +90,7 @@ def picture_of_labels(data: dict[str, np.ndarray], path: Path) -> None:
 
 
 def picture_of_horizons(path: Path) -> None:
-    """
-    The exact future for three discounts.
-
-    :param path: The picture to write
-    """
+    """The exact future for three discounts."""
     from matplotlib.figure import Figure
 
     policy = np.full((N_CELLS, 4), 0.25)
@@ -125,13 +105,7 @@ def picture_of_horizons(path: Path) -> None:
 
 
 def picture_of_learning(data: dict[str, np.ndarray], steps: int, path: Path) -> None:
-    """
-    The classifier's answer beside the exact one.
-
-    :param data: The walk
-    :param steps: Batches of training
-    :param path: The picture to write
-    """
+    """The classifier's answer beside the exact one."""
     from matplotlib.figure import Figure
 
     estimator = FutureStateEstimator(gamma=GAMMA, seed=0, hidden=(64, 64), learning_rate=1e-3)
@@ -165,8 +139,6 @@ def picture_of_n_steps(path: Path, gamma: float = 0.9, length: int = 24) -> None
     """
     Whose future a target is made of: how much weight recorded steps have, and how much the classifier itself.
 
-    :param path: The picture to write
-    :param gamma: The discount factor
     :param length: The steps of the recorded episode
     """
     from matplotlib.figure import Figure

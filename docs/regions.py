@@ -25,10 +25,7 @@ def core_table(last_only: bool) -> Region:
 
 
 def core_seeds(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: Success of each seed of the core's runs, at each evaluation
-    """
+    """:return: Success of each seed of the core's runs, at each evaluation"""
     from sb3_clearning.experiments.core import with_defaults
 
     rows = read(results / "core.csv")
@@ -44,10 +41,7 @@ def core_seeds(results: Path) -> list[str] | None:
 
 
 def benchmark_ratios(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: All ratios of the benchmarks to the peers, without those of the tasks
-    """
+    """:return: All ratios of the benchmarks to the peers, without those of the tasks"""
     rows = read(results / "benchmarks.csv")
     if rows is None:
         return None
@@ -60,10 +54,7 @@ def benchmark_ratios(results: Path) -> list[str] | None:
 
 
 def ratio(row: dict[str, str]) -> str:
-    """
-    :param row: A row of benchmarks.csv
-    :return: Its value and quartiles, those only if there are several rounds
-    """
+    """:return: The value of a row of benchmarks.csv, with quartiles if there are several rounds"""
     value, low, high = (float(row[key]) for key in ("value", "low", "high"))
     return f"{value:.2f}" if low == high else f"{value:.2f} ({low:.2f} to {high:.2f})"
 
@@ -78,20 +69,14 @@ MEDIANS = {
 
 
 def medians(results: Path) -> dict[str, str]:
-    """
-    :param results: The folder of results
-    :return: The value of each median by its name
-    """
+    """:return: The value of each median by its name"""
     rows = read(results / "benchmarks.csv") or []
     values = {(row["benchmark"], row["setting"], row["subject"]): float(row["value"]) for row in rows}
     return {name: how.format(values[row]) for name, (row, how) in MEDIANS.items() if row in values}
 
 
 def task_costs(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: What each task's step and reset cost against the raw simulator's
-    """
+    """:return: What each task's step and reset cost against the raw simulator's"""
     rows = [row for row in read(results / "benchmarks.csv") or [] if row["benchmark"] == "tasks"]
     if not rows:
         return None
@@ -108,7 +93,6 @@ def task_costs(results: Path) -> list[str] | None:
 def notes_table(topic: str, header: list[str]) -> Region:
     """
     :param topic: The topic of results/notes.csv
-    :param header: The columns' names
     :return: The table of all notes on it
     """
 
@@ -120,10 +104,7 @@ def notes_table(topic: str, header: list[str]) -> Region:
 
 
 def notes(results: Path) -> dict[str, str]:
-    """
-    :param results: The folder of results
-    :return: The value of each note by its name, those of the benchmarks too
-    """
+    """:return: The value of each note by its name, those of the benchmarks too"""
     tables = ("notes.csv", "task_facts.csv")
     named = {row["name"]: row["value"] for table in tables for row in read(results / table) or [] if row["name"]}
     return named | medians(results)
@@ -133,10 +114,7 @@ def notes(results: Path) -> dict[str, str]:
 
 
 def gridworld(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: KL divergence and sum of each method, on- and off-policy
-    """
+    """:return: KL divergence and sum of each method, on- and off-policy"""
     rows = read(results / "gridworld.csv")
     if not rows:
         return None
@@ -159,7 +137,6 @@ def gridworld(results: Path) -> list[str] | None:
 def mean(rows: dict[str, dict[str, str]], column: str) -> str:
     """
     :param rows: Rows by seed
-    :param column: A column
     :return: Its mean, a dash if there are no rows
     """
     return f"{sum(float(row[column]) for row in rows.values()) / len(rows):.3f}" if rows else "–"
@@ -191,10 +168,7 @@ def part_of_report(name: str, heading: str | None = None, table_number: int = 0)
 
 
 def agents(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: The trained agents with their films
-    """
+    """:return: The trained agents with their films"""
     rows = read(results / "agents.csv")
     if rows is None:
         return None
@@ -209,10 +183,7 @@ def agents(results: Path) -> list[str] | None:
 
 
 def trained_again(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: The best trial of rl-zoo3's study and other settings, each trained with several seeds
-    """
+    """:return: The best trial of rl-zoo3's study and other settings, each trained with several seeds"""
     rows = read(results / "zoo_study" / "trained_again.csv")
     if rows is None:
         return None
@@ -225,10 +196,7 @@ def trained_again(results: Path) -> list[str] | None:
 
 
 def locomotion_data(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: What the data of the locomotion tasks is like
-    """
+    """:return: What the data of the locomotion tasks is like"""
     rows = read(results / "locomotion_data.csv")
     columns = ["task", "seed", "agent_steps", "transitions", "episodes", "mean_length", "mean_return"]
     named = [column.replace("_", " ") for column in columns]
@@ -266,10 +234,7 @@ TIMED = {
 
 
 def prediction_time(results: Path) -> list[str] | None:
-    """
-    :param results: The folder of results
-    :return: The processor time of the experiments, as far as it was recorded
-    """
+    """:return: The processor time of the experiments, as far as it was recorded"""
     table = []
     for name, columns in TIMED.items():
         rows = [row for row in read(results / f"{name}.csv") or [] if row.get("cpu_seconds")]

@@ -10,10 +10,7 @@ Region = Callable[[Path], list[str] | None]
 
 
 def read(path: Path) -> Rows | None:
-    """
-    :param path: A CSV file
-    :return: Its rows; None if it is not there
-    """
+    """:return: Its rows; None if it is not there"""
     if not path.exists():
         return None
     with path.open(newline="") as file:
@@ -21,20 +18,12 @@ def read(path: Path) -> Rows | None:
 
 
 def markdown(header: list[str], lines: list[list[str]]) -> list[str]:
-    """
-    :param header: The columns' names
-    :param lines: The cells
-    :return: The lines of a table
-    """
+    """:return: The lines of a table"""
     return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
 
 
 def grouped(rows: Rows, *columns: str) -> dict[tuple[str, ...], Rows]:
-    """
-    :param rows: Rows
-    :param columns: Columns
-    :return: The rows of each combination of these columns' values, the combinations sorted
-    """
+    """:return: The rows of each combination of these columns' values, the combinations sorted"""
     groups: dict[tuple[str, ...], Rows] = {}
     for row in rows:
         groups.setdefault(tuple(row[column] for column in columns), []).append(row)

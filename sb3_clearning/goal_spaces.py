@@ -1,19 +1,18 @@
-"""What makes a space that of a goal environment, and the errors that say what to do if it is not."""
+"""Goals and their spaces: checks, crops of an observation, distances."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
+#: The achieved goal as a part of the observation: indices, a slice, a function of an array ``(…, n)``, or None for all of it.
+Crop = Sequence[int] | np.ndarray | slice | Callable[[np.ndarray], np.ndarray] | None
 
 
 def check_goal_space(space: spaces.Space) -> None:
-    """
-    Raise an error unless the observation space is that of a goal environment.
-
-    :param space: The observation space
-    """
+    """Raise an error unless the observation space is that of a goal environment."""
     if not isinstance(space, spaces.Dict):
         raise ValueError(
             f"C-learning needs a goal environment, whose observations are a Dict with the keys {GOAL_KEYS}, but this one has "
@@ -36,11 +35,7 @@ def check_goal_space(space: spaces.Space) -> None:
 
 
 def check_action_space(space: spaces.Space) -> None:
-    """
-    Raise an error unless the action space is a bounded Box.
-
-    :param space: The action space
-    """
+    """Raise an error unless the action space is a bounded Box."""
     if not isinstance(space, spaces.Box):
         raise ValueError(
             f"CLearning, like TD3, needs continuous actions: a Box action space, not {space}. For discrete actions wrap the "
@@ -76,3 +71,40 @@ def crop_indices(crop: Any, n: int) -> np.ndarray:
     if len(np.unique(indices % n)) < len(indices):
         raise ValueError(f"crop={crop!r} selects an entry of the observation twice")
     return indices
+
+
+def crop_observation(observation: np.ndarray, crop: Crop) -> np.ndarray:
+    """
+    :param observation: ``(…, n)``
+    :param crop: Which part of it
+    :return: The cropped observation
+    """
+    if crop is None:
+        return observation
+    if callable(crop):
+        return np.asarray(crop(observation))
+    return observation[..., crop_indices(crop, observation.shape[-1])]
+
+
+def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
+    """:return: Whether arrays are images, by SB3's convention: three axes of uint8"""
+    return len(shape) == 3 and dtype == np.uint8
+
+
+def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, space: spaces.Box | None = None) -> np.ndarray:
+    """
+    Euclidean distance between goals; for images the root mean square difference of the pixels, scaled to [0, 1].
+
+    :param achieved_goal: ``(…, *goal_shape)``
+    :param desired_goal: ``(…, *goal_shape)``
+    :param space: The space of the goals. None: goals are ``(n, *goal_shape)``, of the type of ``achieved_goal``
+    :return: ``(…)``
+    """
+    achieved = np.asarray(achieved_goal)
+    shape, dtype = (achieved.shape[1:], achieved.dtype) if space is None else (space.shape, space.dtype)
+    # To floats before the difference: unsigned integers would wrap around.
+    squares = np.square(achieved.astype(np.float64) - np.asarray(desired_goal, dtype=np.float64))
+    axes = tuple(range(-len(shape), 0))
+    if is_image(shape, dtype):
+        return np.sqrt(squares.mean(axis=axes)) / 255
+    return np.sqrt(squares.sum(axis=axes))

@@ -4,32 +4,30 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3 import TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.type_aliases import RolloutReturn
 
-from sb3_clearning.common.distances import DistanceTracker, goal_distance
-from sb3_clearning.common.noise import PinkUniformActions, named_noise, noise_argument
+from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument
 from sb3_clearning.common.policies import CLearningPolicy
-from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.goal_spaces import goal_distance
+from sb3_clearning.runs.model_state import DivergedError
+from sb3_clearning.runs.snapshot import RunState, check_observations
 
 
-class GoalCollecting(TD3):
+class GoalCollecting(RunState):
     """The part of :class:`GoalAlgorithm` that explores."""
 
     policy: CLearningPolicy
-    replay_buffer: GoalReplayBuffer
     noise_std: float
     warmup_noise: str
     _warmup: PinkUniformActions
-    _distances: DistanceTracker
 
     def _resolve_action_noise(self) -> None:
-        """Make the named noise, after loading anew: ``noise_std`` may have been replaced."""
+        """Make the named noise. After loading, too: ``noise_std`` may have been replaced."""
         name = noise_argument(self.action_noise)
         if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
-            # Saved with another number of environments. `_setup_learn` vectorizes it anew.
+            # Saved with another number of environments. `_setup_learn` vectorizes it again.
             self.action_noise = name.base_noise
         elif name == "auto":
             name = None if self.policy.stochastic_actor else "pink"
@@ -47,17 +45,17 @@ class GoalCollecting(TD3):
 
         :param arguments: SB3's
         :param keywords: SB3's
-        :return: How many steps and episodes, and whether training goes on
+        :return: The numbers of steps and episodes, and whether training continues
         """
-        whole = False
+        complete = False
         try:
             result = super().collect_rollouts(*arguments, **keywords)
-            whole = result.continue_training
+            complete = result.continue_training
             return result
         finally:
-            if not whole:
+            if not complete:
                 # A callback or an error ended it after a step that was not stored, and the environment may be in another
-                # episode: whoever goes on begins a new one, and no future goal is of two episodes.
+                # episode. The next call resets it, so that no future goal is of another episode.
                 self._last_obs = None
 
     def _sample_action(
@@ -68,10 +66,7 @@ class GoalCollecting(TD3):
             if action_noise is not None:
                 scaled = np.clip(scaled + action_noise(), -1, 1)
             if not np.isfinite(scaled).all():
-                raise ValueError(
-                    "The actor returned an action that is not finite, training has diverged. The last checkpoint is whole: "
-                    "go on from it with a lower `learning_rate` or `w_clip`."
-                )
+                raise DivergedError("The actor returned an action that is not finite")
         # Random actions fill the whole range already: no noise on top.
         elif self.warmup_noise == "pink":
             scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
@@ -94,13 +89,13 @@ class GoalCollecting(TD3):
         The policy's action for an observation, which names the goal.
 
         :param observation: The observation, of one environment or of several
-        :param state: Not read: the policy has no memory
-        :param episode_start: Not read
+        :param state: Ignored: the policy has no memory
+        :param episode_start: Ignored
         :param deterministic: Whether to leave out the randomness of a stochastic actor
         :return: The action, and None
         """
         assert isinstance(self.observation_space, spaces.Dict)
-        if not isinstance(observation, tuple):  # for Gymnasium's pair of `reset` SB3 has an error of its own
+        if not isinstance(observation, tuple):  # SB3 has its own error for Gymnasium's pair of `reset`
             missing = set(self.observation_space.spaces) - (set(observation) if isinstance(observation, dict) else set())
             if missing:
                 raise ValueError(
@@ -111,16 +106,6 @@ class GoalCollecting(TD3):
                 if not np.isfinite(observation[key]).all():
                     raise ValueError(f"The observation has NaN or inf in its key `{key}`.")
         return super().predict(observation, state, episode_start, deterministic)
-
-    @staticmethod
-    def _check_finite(obs: dict[str, np.ndarray]) -> None:
-        for key, value in obs.items():
-            if not np.isfinite(value).all():
-                raise ValueError(
-                    f"The environment returned NaN or inf in the observation's key `{key}`. Training stops before it reaches "
-                    "the replay buffer or the networks, and the last checkpoint is untouched. Mend the environment or end its "
-                    "episodes earlier."
-                )
 
     def _store_transition(
         self,
@@ -137,23 +122,23 @@ class GoalCollecting(TD3):
         :param replay_buffer: The replay buffer
         :param buffer_action: The actions within [-1, 1]
         :param new_obs: The next observations, or the first of the next episode where ``dones``
-        :param reward: Not read
+        :param reward: Ignored
         :param dones: Whether the episode ended
-        :param infos: For the final observations and the kind of ending
+        :param infos: With the final observations and the kind of ending
         """
         normalize = self._vec_normalize_env
         obs = self._last_obs if normalize is None else self._last_original_obs
         next_obs = new_obs if normalize is None else normalize.get_original_obs()
         assert isinstance(obs, dict)
         assert isinstance(next_obs, dict)
-        self._check_finite(next_obs)
+        check_observations(next_obs)
         first_obs = next_obs
         if dones.any():
             next_obs = {key: value.copy() for key, value in next_obs.items()}
             for env in np.flatnonzero(dones):
                 final = infos[env].get("terminal_observation")
                 if final is not None:
-                    self._check_finite(final)
+                    check_observations(final)
                     final = final if normalize is None else normalize.unnormalize_obs(final)
                     for key in next_obs:
                         next_obs[key][env] = final[key]
@@ -167,3 +152,7 @@ class GoalCollecting(TD3):
         self._last_obs = new_obs
         if normalize is not None:
             self._last_original_obs = first_obs
+
+    def noises(self) -> ModelNoises:
+        """:return: The noises, for checkpoints"""
+        return ModelNoises(self._warmup, self.action_noise)

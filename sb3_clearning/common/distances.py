@@ -1,12 +1,12 @@
 """The distances to the goal over an episode, for the logs."""
 
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from sb3_clearning.files.array_file import UnreadableFileError
+from sb3_clearning.files.json_values import are_numbers
 
 
 class EpisodeDistances(NamedTuple):
@@ -27,30 +27,13 @@ class EpisodeDistances(NamedTuple):
     change: float
 
 
-def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-    """
-    :param achieved_goal: ``(n, …)``
-    :param desired_goal: ``(n, …)``
-    :return: The L2 distances, ``(n,)``; for images (three axes of uint8) the root mean square difference of the pixels, scaled
-        to [0, 1], as the goal wrappers have it
-    """
-    is_image = np.ndim(achieved_goal) == 4 and np.asarray(achieved_goal).dtype == np.uint8
-    difference = np.asarray(achieved_goal, dtype=np.float64) - np.asarray(desired_goal, dtype=np.float64)
-    flat = difference.reshape(len(difference), -1)
-    distances = np.sqrt(np.einsum("ij,ij->i", flat, flat))
-    return distances / (255 * np.sqrt(flat.shape[1])) if is_image else distances
-
-
 class DistanceTracker:
     """
-    Follows the distance to the goal in parallel environments and keeps what the last episodes came to.
+    Tracks the distance to the goal in parallel environments and keeps the results of the last episodes.
 
     :param n_envs: Number of environments
     :param window: Number of episodes to keep
     """
-
-    #: How many numbers an episode comes to.
-    n_measures = len(EpisodeDistances._fields)
 
     def __init__(self, n_envs: int, window: int = 100):
         self.episodes: deque[EpisodeDistances] = deque(maxlen=window)
@@ -60,11 +43,11 @@ class DistanceTracker:
         self._steps = np.zeros(n_envs, dtype=np.int64)
 
     def restart(self) -> None:
-        """Forget the episodes that go on: the environments were reset."""
+        """Forget the episodes in progress: the environments were reset."""
         self._steps[:] = 0
 
     def starting(self) -> bool:
-        """:return: Whether the next step is the first of an episode in some environment, so that its ``before`` is read"""
+        """:return: Whether the next step is the first of an episode in some environment, so that it needs ``before``"""
         return bool((self._steps == 0).any())
 
     def step(self, before: np.ndarray, after: np.ndarray, dones: np.ndarray) -> None:
@@ -84,20 +67,23 @@ class DistanceTracker:
             self.episodes.append(EpisodeDistances(initial, final, float(self._minimum[env]), average, final - initial))
             self._steps[env] = 0
 
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """:return: The arrays of the episodes that go on"""
+    def snapshot(self) -> tuple[list[list[float]], dict[str, np.ndarray]]:
+        """:return: The finished episodes, and the arrays of those in progress"""
         running = np.stack([self._initial, self._minimum, self._sum])
-        return {"distances/running": running, "distances/steps": self._steps.copy()}
+        arrays = {"distances/running": running, "distances/steps": self._steps.copy()}
+        return [list(episode) for episode in self.episodes], arrays
 
-    def restore(self, episodes: Iterable[Iterable[float]], arrays: dict[str, np.ndarray]) -> None:
+    def restore(self, episodes: list[list[float]], arrays: dict[str, np.ndarray]) -> None:
         """
-        :param episodes: Finished ones
-        :param arrays: What :meth:`snapshot` returned, among others
+        :param episodes: The finished episodes of :meth:`snapshot`
+        :param arrays: Its arrays, among others
         """
         running, steps = arrays["distances/running"], arrays["distances/steps"]
-        self.episodes.extend(EpisodeDistances(*map(float, episode)) for episode in episodes)
+        if not all(are_numbers(episode) and len(episode) == len(EpisodeDistances._fields) for episode in episodes):
+            raise UnreadableFileError("Invalid distances of episodes in the checkpoint.")
         if running.shape != (3, *self._steps.shape) or steps.shape != self._steps.shape or steps.dtype != np.int64:
-            raise UnreadableFileError("The checkpoint's logs are of another number of environments.")
+            raise UnreadableFileError("The checkpoint's distances are of another number of environments.")
+        self.episodes.extend(EpisodeDistances(*map(float, episode)) for episode in episodes)
         self._initial, self._minimum, self._sum = (row.copy() for row in running)
         self._steps = steps.copy()
 

@@ -10,8 +10,8 @@ from stable_baselines3.common.preprocessing import is_image_space, is_image_spac
 from stable_baselines3.common.vec_env import VecTransposeImage
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.common.distances import DistanceTracker, goal_distance
-from sb3_clearning.goal_spaces import check_goal_space
+from sb3_clearning.common.distances import DistanceTracker
+from sb3_clearning.goal_spaces import check_goal_space, goal_distance
 
 #: Evaluation episodes are reset with this seed and the following ones. Training takes small seeds.
 EVALUATION_SEED = 1_000_000

@@ -1,9 +1,7 @@
 """What C-learning and the Q-learning baselines share: a TD3 for goal environments that reads no reward."""
 
-import contextlib
 import math
 import pathlib
-from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -22,16 +20,14 @@ from sb3_clearning.common.fast_update import PlainUpdate
 from sb3_clearning.common.input_scaling import fit_extractors, is_due
 from sb3_clearning.common.metrics import TensorMeans
 from sb3_clearning.common.noise import PinkUniformActions
-from sb3_clearning.common.noise_state import noises_can_be_saved, restore_noises, snapshot_noises
 from sb3_clearning.common.offline_learning import OfflineLearning
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
-from sb3_clearning.runs.env_faults import clear_faults
 from sb3_clearning.runs.model_files import ModelFiles
-from sb3_clearning.runs.resuming import ResumedRun, after_going_on, before_going_on
-from sb3_clearning.runs.snapshot import EpisodesStart, normalized_keys
+from sb3_clearning.runs.session import LearnCall, RunSession
+from sb3_clearning.runs.snapshot import normalized_keys
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
@@ -154,15 +150,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         self._source_parameters = list(dict.fromkeys(sources))
         self._target_parameters = list(dict.fromkeys(targets))
         self._plain = self._make_plain()
-        # What callbacks have to undo when learning ends, however it ends.
-        self._while_learning = contextlib.ExitStack()
-        # Called when environments have died, before that is raised.
-        self._rescue: Callable[[], None] | None = None
-        self._episodes_start: EpisodesStart | None = None
-        self._call_started_at = 0
-        self._offline = False
-        self._last_checkpoint: pathlib.Path | None = None
-        self._resumed: ResumedRun | None = None
+        self._session = RunSession()
 
     def _setup_learn(
         self,
@@ -172,24 +160,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        if self._resumed is not None and self._resumed.checkpoint.content["online"] == self._offline:
-            self._resumed = None  # online learning after offline learning, or the other way round, is a new call
-        resumed, same = self._resumed, True
-        if resumed is not None:  # the same call of `learn` goes on
-            total_timesteps, same = before_going_on(self, total_timesteps)
-            reset_num_timesteps = False
-        elif reset_num_timesteps or self._last_obs is None:  # the environments are about to be reset
-            self.replay_buffer.truncate_last_trajectory()
-            self._distances.restart()
-        result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
-        if resumed is not None:
-            after_going_on(self, same)
-        else:
-            self._call_started_at = self._num_timesteps_at_start
-        # VecNormalize may clip inf to a finite number, but the buffer gets what it was.
-        first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
-        self._check_finite(first)  # type: ignore[arg-type]
-        return result
+        with self._session.begin(self, LearnCall(total_timesteps, reset_num_timesteps)) as call:
+            return super()._setup_learn(call.total_timesteps, callback, call.reset_num_timesteps, tb_log_name, progress_bar)
 
     def dump_logs(self) -> None:
         """Write the distances to the goal, the training metrics and SB3's own log values."""
@@ -229,7 +201,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
         self._prepare_training()
-        n_transitions = self.replay_buffer.added * self.n_envs
+        n_transitions = self.replay_buffer.total_added * self.n_envs
         if is_due(self.policy, n_transitions):
             fit_extractors(self.policy, self._raw_states(), n_transitions, self.replay_buffer.n_episodes)
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
@@ -282,13 +254,11 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         return self.gamma if batch.discounts is None else batch.discounts[part]
 
     def _measures(self, name: str) -> bool:
-        """:return: Whether this update is one of those that the logged metric is the mean of; the first since a log "
-        "always is"""
+        """:return: Whether the logged metric includes this update; the first one since a log is always included"""
         return self._n_updates % MEASURE_EVERY == 0 or name not in self._metrics
 
     def _next_actions(self, next_obs: dict[str, th.Tensor]) -> th.Tensor:
-        """:return: The actions that are bootstrapped from: the policy's own samples, or the target actor's with "
-        "clipped noise"""
+        """:return: The actions to bootstrap from: the policy's own samples, or the target actor's with clipped noise"""
         if self.policy.stochastic_actor:
             return self.actor(next_obs)
         actions = self.actor_target(next_obs)
@@ -337,7 +307,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         :param callback: Callback(s) called at every step
         :param log_interval: The number of episodes between two logs
         :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
-        :param reset_num_timesteps: Whether to count the steps anew
+        :param reset_num_timesteps: Whether the step counter restarts at 0
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
@@ -345,8 +315,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_callback(callback)
         if log_interval is not None:
             check_number("log_interval", log_interval, 0, whole=True, hint=" (0 or None: no logs)")
-        self._offline = False
-        with clear_faults(self):
+        with self._session.call(self, offline=False):
             return super().learn(
                 total_timesteps,
                 callback,
@@ -356,43 +325,14 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
                 progress_bar,
             )
 
-    # -- what runs/ asks for -------------------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------------------------------
 
     def constructor_arguments(self) -> dict[str, Any]:
         """:return: The arguments of the constructor as they are now, without policy and env"""
         return constructor_arguments(self)
 
-    def noises_can_be_saved(self) -> bool:
-        """:return: Whether the state of the action noise in the middle of an episode can be saved"""
-        return noises_can_be_saved(self)
-
-    def snapshot_noises(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """
-        :param arrays: Gets the arrays of the noises' state
-        :return: What JSON can hold of it
-        """
-        return snapshot_noises(self, arrays)
-
-    def restore_noises(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """
-        :param content: What :meth:`snapshot_noises` returned
-        :param arrays: Its arrays
-        """
-        restore_noises(self, content, arrays)
-
-    # -- saving --------------------------------------------------------------------------------------------------------
-
     def _excluded_save_params(self) -> list[str]:
-        own = ["_metrics", "_distances", "_warmup", "_plain"]
-        own += [
-            "_while_learning",
-            "_rescue",
-            "_episodes_start",
-            "_call_started_at",
-            "_offline",
-            "_last_checkpoint",
-            "_resumed",
-        ]
+        own = ["_session", "_plain", "_metrics", "_distances", "_warmup"]
         own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
 

@@ -1,14 +1,16 @@
-"""Temporally correlated (pink, 1/f) noise: as action noise, and as the actions of the random warm-up."""
+"""Temporally correlated (pink, 1/f) noise, as action noise and for the random warm-up; the state of noises in checkpoints."""
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch as th
 from numpy.typing import DTypeLike
-from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise, VectorizedActionNoise
 
-from sb3_clearning.files.json_values import register_object
+from sb3_clearning.files.array_file import UnreadableFileError
+from sb3_clearning.files.json_values import is_count, register_object
 
 
 def pink_noise(length: int, shape: tuple[int, ...] = (), beta: float = 1.0) -> np.ndarray:
@@ -39,7 +41,7 @@ class PinkActionNoise(ActionNoise):
     Temporally correlated Gaussian action noise with the power spectrum 1/f^beta.
 
     It explores further than white noise of the same size, because it pushes the same way for a while. Each episode gets a new
-    sequence; an episode longer than ``length`` goes on with another one.
+    sequence; an episode longer than ``length`` continues with another one.
 
     Like SB3's noises it draws from NumPy's global generator, so ``set_random_seed`` (and a model's ``seed``) governs it::
 
@@ -78,17 +80,25 @@ class PinkActionNoise(ActionNoise):
         self._step = 0
 
     def __call__(self) -> np.ndarray:
-        """
-        The next step of the sequence.
-
-        :return: Array of the shape of ``sigma``
-        """
+        """:return: The next step of the sequence, of the shape of ``sigma``"""
         if self._sequence is None or self._step == self._length:
             self._sequence = (self._sigma * pink_noise(self._length, self._sigma.shape, self._beta)).astype(self._dtype)
             self._step = 0
         noise = self._sequence[self._step]
         self._step += 1
         return noise
+
+    def snapshot(self) -> dict[str, Any]:
+        """:return: The current sequence and the position in it"""
+        return {"_sequence": self._sequence, "_step": self._step}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """:param state: What :meth:`snapshot` of a noise with the same arguments returned"""
+        sequence, step = state.get("_sequence"), state.get("_step")
+        fits = sequence is None or _is_finite(sequence, (self._length, *self._sigma.shape))
+        if step is None or not is_count(step, self._length + 1) or not fits:
+            raise UnreadableFileError("Invalid state of a PinkActionNoise in the checkpoint.")
+        self._sequence, self._step = sequence, step
 
     def __repr__(self) -> str:
         return f"PinkActionNoise(sigma={self._sigma}, length={self._length}, beta={self._beta})"
@@ -98,7 +108,7 @@ def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
     """
     :param name: "gaussian" or "pink"
     :param sigma: Standard deviation of each action dimension
-    :return: The noise, which remembers that it was made by name: a model that is loaded makes it anew, of its ``noise_std``
+    :return: The noise, which remembers its name: a loaded model rebuilds it with its own ``noise_std``
     """
     noise = NormalActionNoise(np.zeros_like(sigma), sigma) if name == "gaussian" else PinkActionNoise(sigma)
     noise.__dict__["name"] = name
@@ -108,7 +118,7 @@ def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
 def noise_argument(noise: ActionNoise | str | None) -> ActionNoise | str | None:
     """
     :param noise: A model's ``action_noise``
-    :return: The argument that it was made from: the name of a noise that was made by name, else what it is
+    :return: The argument that it was made from: its name if it was made by name, else the noise itself
     """
     single = noise.base_noise if isinstance(noise, VectorizedActionNoise) else noise
     return single.__dict__.get("name", noise) if isinstance(single, ActionNoise) else noise
@@ -121,14 +131,15 @@ class PinkUniformActions:
     Gaussian pink noise goes through the normal distribution function, so that at any step the actions are distributed as those
     of ``action_space.sample()`` (of a policy's scaled actions); only their order in time differs.
 
-    :param n_envs: Number of parallel environments, each with a sequence of its own
+    :param n_envs: Number of parallel environments, each with its own sequence
     :param action_dim: Number of action dimensions
     :param length: Steps in a sequence: about an episode, or more
     :param beta: Exponent of the Gaussian noise's spectrum: 0 gives independent uniform actions
     """
 
     def __init__(self, n_envs: int, action_dim: int, length: int = 1000, beta: float = 1.0) -> None:
-        self._noise = VectorizedActionNoise(PinkActionNoise(np.ones(action_dim), length, beta), n_envs)
+        #: The Gaussian noise behind the actions.
+        self.noise = VectorizedActionNoise(PinkActionNoise(np.ones(action_dim), length, beta), n_envs)
 
     def reset(self, indices: Iterable[int] | None = None) -> None:
         """
@@ -136,16 +147,99 @@ class PinkUniformActions:
 
         :param indices: The environments whose episode ended. None: all
         """
-        self._noise.reset(indices)
+        self.noise.reset(indices)
 
     def __call__(self) -> np.ndarray:
-        """
-        The next action of every environment.
-
-        :return: Array ``(n_envs, action_dim)`` of float32 in [-1, 1]
-        """
+        """:return: The next action of every environment, ``(n_envs, action_dim)`` of float32 in [-1, 1]"""
         # 2 Phi(x) - 1 = erf(x / sqrt(2)) maps N(0, 1) to Uniform[-1, 1]
-        return th.erf(th.from_numpy(self._noise()) / math.sqrt(2)).numpy()
+        return th.erf(th.from_numpy(self.noise()) / math.sqrt(2)).numpy()
 
 
 register_object(PinkActionNoise, {"sigma": "_sigma", "length": "_length", "beta": "_beta", "dtype": "_dtype"})
+
+
+def _is_finite(value: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(value, np.ndarray) and value.shape == shape and bool(np.isfinite(value).all())
+
+
+def _single(noise: ActionNoise) -> list[ActionNoise]:
+    return list(noise.noises) if isinstance(noise, VectorizedActionNoise) else [noise]
+
+
+class ModelNoises:
+    """
+    The noises of a model, for checkpoints.
+
+    :param warmup: The random actions of the warm-up
+    :param action: The action noise, or None
+    """
+
+    def __init__(self, warmup: PinkUniformActions, action: ActionNoise | None):
+        self._noises: dict[str, ActionNoise] = {"warmup": warmup.noise}
+        if action is not None:
+            self._noises["action"] = action
+
+    def reset(self) -> None:
+        """Begin new sequences in all environments."""
+        for noise in self._noises.values():
+            noise.reset()
+
+    def has_snapshot(self) -> bool:
+        """:return: Whether the state within an episode can be saved. That of a user's class is unknown"""
+        known = (PinkActionNoise, OrnsteinUhlenbeckActionNoise, NormalActionNoise)
+        return all(type(single) in known for noise in self._noises.values() for single in _single(noise))
+
+    def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, list[dict[str, Any]]]:
+        """
+        :param arrays: Gets the arrays of the state
+        :return: Its JSON part, for each noise and environment
+        """
+        content: dict[str, list[dict[str, Any]]] = {name: [] for name in self._noises}
+        for name, noise in self._noises.items():
+            for i, single in enumerate(_single(noise)):
+                state: dict[str, Any] = {}
+                if type(single) is PinkActionNoise:
+                    state = single.snapshot()
+                elif type(single) is OrnsteinUhlenbeckActionNoise:
+                    state = {"noise_prev": single.noise_prev}
+                found = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
+                arrays.update({f"noise/{name}/{i}/{key}": value for key, value in found.items()})
+                numbers = {key: value for key, value in state.items() if key not in found}
+                content[name].append({"class": type(single).__name__, **numbers})
+        return content
+
+    def restore(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """
+        :param content: What :meth:`snapshot` returned
+        :param arrays: Its arrays
+        """
+        for name, noise in self._noises.items():
+            states = content.get(name)
+            if name == "action" and (states is None or _is_of_other_class(noise, states)):
+                noise.reset()  # the user has passed another noise to `resume`
+                continue
+            if not _are_dicts(states) or len(states) != len(_single(noise)):  # type: ignore[arg-type]
+                raise UnreadableFileError(f"The checkpoint does not have the state of the {name} noise of every environment.")
+            for i, (single, numbers) in enumerate(zip(_single(noise), states, strict=True)):  # type: ignore[arg-type]
+                prefix = f"noise/{name}/{i}/"
+                found = {key.removeprefix(prefix): array.copy() for key, array in arrays.items() if key.startswith(prefix)}
+                _restore_single(single, {**numbers, **found})
+
+
+def _restore_single(noise: ActionNoise, state: dict[str, Any]) -> None:
+    if type(noise) is PinkActionNoise:
+        noise.restore(state)
+    elif type(noise) is OrnsteinUhlenbeckActionNoise:
+        if not _is_finite(state.get("noise_prev"), np.shape(noise.noise_prev)):
+            raise UnreadableFileError("Invalid state of an OrnsteinUhlenbeckActionNoise in the checkpoint.")
+        noise.noise_prev = state["noise_prev"]
+
+
+def _are_dicts(states: Any) -> bool:
+    return isinstance(states, list) and all(isinstance(numbers, dict) for numbers in states)
+
+
+def _is_of_other_class(noise: ActionNoise, states: Any) -> bool:
+    saved = [numbers.get("class") for numbers in states] if _are_dicts(states) else []
+    own = [type(single).__name__ for single in _single(noise)]
+    return len(saved) == len(own) and all(isinstance(name, str) for name in saved) and saved != own

@@ -1,17 +1,14 @@
-"""Learning from what is in the replay buffer, without steps in the environment."""
+"""Learning from the replay buffer alone, without steps in the environment."""
 
 from typing import TypeVar
 
-from stable_baselines3 import TD3
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.type_aliases import MaybeCallback
 
 from sb3_clearning.checks import check_callback, check_number, check_steps
-from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
-from sb3_clearning.runs.env_faults import clear_faults
 from sb3_clearning.runs.model_state import check_finite_weights
-from sb3_clearning.runs.snapshot import normalized_keys
+from sb3_clearning.runs.snapshot import RunState, normalized_keys
 
 SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
 
@@ -24,7 +21,7 @@ class OfflineProgressBar(ProgressBarCallback):
         return True
 
 
-def _beside(callback: MaybeCallback, added: BaseCallback) -> CallbackList:
+def _with_callback(callback: MaybeCallback, added: BaseCallback) -> CallbackList:
     """:return: The user's callbacks, if any, and one more"""
     if callback is None:
         own: list[BaseCallback] = []
@@ -35,10 +32,8 @@ def _beside(callback: MaybeCallback, added: BaseCallback) -> CallbackList:
     return CallbackList([*own, added])
 
 
-class OfflineLearning(TD3):
+class OfflineLearning(RunState):
     """The part of :class:`GoalAlgorithm` that learns offline."""
-
-    replay_buffer: GoalReplayBuffer
 
     def learn_offline(
         self: SelfOfflineLearning,
@@ -50,14 +45,14 @@ class OfflineLearning(TD3):
         progress_bar: bool = False,
     ) -> SelfOfflineLearning:
         """
-        Learn from what is in the replay buffer, without a step in the environment. Steps count gradient steps: callbacks are
-        called after each, and learning rate schedules run over them.
+        Learn from the replay buffer alone, without a step in the environment. Steps are gradient steps: callbacks are called
+        after each, and learning rate schedules run over them.
 
         :param gradient_steps: The number of gradient steps
         :param callback: Callback(s) called after every gradient step
         :param log_interval: The number of gradient steps between two logs
         :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
-        :param reset_num_timesteps: Whether to count the steps anew
+        :param reset_num_timesteps: Whether the step counter restarts at 0
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
@@ -71,13 +66,12 @@ class OfflineLearning(TD3):
             )
         if self.env is None:
             raise ValueError(
-                "The model has no environment, which learning asks for its spaces: give it to `load` (env=…), or call "
-                "`model.set_env(env)` first. No step is taken in it."
+                "The model has no environment, and needs its spaces: pass `env` to `load`, or call `model.set_env(env)` "
+                "first. No step is taken in it."
             )
-        self._offline = True
-        with clear_faults(self):  # type: ignore[arg-type]
+        with self._session.call(self, offline=True):
             if progress_bar:
-                callback = _beside(callback, OfflineProgressBar())
+                callback = _with_callback(callback, OfflineProgressBar())
             total, running = self._setup_learn(
                 gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
             )
@@ -92,14 +86,14 @@ class OfflineLearning(TD3):
                     break
                 if self.num_timesteps % log_interval == 0:
                     self.dump_logs()
-            check_finite_weights(self)  # type: ignore[arg-type]  # no action has shown it, and perhaps no log
+            check_finite_weights(self)  # no action has shown it, and perhaps no log
             running.on_training_end()
             return self
 
     def _fit_normalization(self) -> None:
         """
-        A VecNormalize learns from steps, and none are taken: one that has seen nothing but a reset gets its statistics from
-        the buffer. Goals are states: commanded ones get those of the achieved ones.
+        A VecNormalize learns from steps, and no step is taken. One that has seen only a reset gets its statistics from the
+        buffer. Goals are states: commanded ones get those of the achieved ones.
         """
         env = self._vec_normalize_env
         if env is None or not env.training:

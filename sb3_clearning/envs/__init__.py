@@ -1,7 +1,7 @@
 """
 The paper's tasks as Gymnasium goal environments.
 
-Importing this module registers their ids; a simulator is imported only when a task of it is made.
+Importing this module registers their ids. A simulator is imported when one of its tasks is made.
 """
 
 from gymnasium.envs.registration import register, registry
@@ -9,7 +9,7 @@ from gymnasium.envs.registration import register, registry
 from sb3_clearning.envs.goal_from_observation import GoalFromObservation
 from sb3_clearning.envs.noisy_goal import NoisyGoal
 
-#: Each task's id, where it is, and its episode length.
+#: Each task's id, its module and class, and its episode length.
 _TASKS = {
     "SawyerReach-v0": ("sawyer:SawyerReach", 50),
     "SawyerPush-v0": ("sawyer:SawyerPush", 150),
@@ -27,7 +27,7 @@ TASK_IDS = tuple(_TASKS)
 
 
 def register_tasks() -> None:
-    """Register the ids of all tasks. Importing `sb3_clearning.envs` does it; a second call does nothing."""
+    """Register the ids of all tasks. Importing `sb3_clearning.envs` does this; another call has no effect."""
     for task_id, (place, episode_length) in _TASKS.items():
         if task_id not in registry:
             register(task_id, entry_point=f"sb3_clearning.envs.{place}", max_episode_steps=episode_length)

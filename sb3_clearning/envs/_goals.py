@@ -1,4 +1,4 @@
-"""What the goal wrappers share: types, spaces, seeds, distances, and the checks of what users give."""
+"""What the goal wrappers share: types, spaces, seeds, and checks of arguments."""
 
 import copy
 from numbers import Real
@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sb3_clearning.goal_spaces import is_image
+
 GoalObs = dict[str, np.ndarray]
 
 
 def check_threshold(threshold: Any) -> None:
-    """Raise an error unless it is a distance."""
+    """Raise an error unless the threshold is a distance."""
     if not isinstance(threshold, Real) or not float(threshold) >= 0:
         raise ValueError(f"distance_threshold must not be negative, got {threshold!r}")
-
-
-def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
-    """Whether arrays are images, by SB3's habit: three axes of uint8."""
-    return len(shape) == 3 and dtype == np.uint8
 
 
 def as_learnable(array: np.ndarray) -> np.ndarray:
@@ -31,24 +28,24 @@ def as_learnable_space(space: spaces.Box) -> spaces.Box:
     """The space of `as_learnable` arrays."""
     if is_image(space.shape, space.dtype):
         return copy.deepcopy(space)
-    with np.errstate(over="ignore"):  # a bound beyond float32 is none
+    with np.errstate(over="ignore"):  # a bound beyond float32 becomes infinite
         return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
 
 def widest_space(example: np.ndarray) -> spaces.Box:
-    """All arrays of the example's shape and type: a function's bounds can't be inferred from those of its argument."""
+    """The unbounded space of the example's shape and type: a function's bounds do not follow from those of its argument."""
     if example.dtype == np.uint8:
         return spaces.Box(0, 255, example.shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, example.shape, np.float32)
 
 
 def example(space: spaces.Box, value: float) -> np.ndarray:
-    """An array of the space with `value` everywhere, or the nearest that the bounds allow."""
+    """An array of the space with `value` everywhere, clipped to the bounds."""
     return np.clip(np.full(space.shape, value), space.low, space.high).astype(space.dtype)
 
 
 def seed_sequence(seed: int | None, owner: str) -> np.random.SeedSequence:
-    """The randomness of the wrapper `owner`: the same seed resets all wrappers on an env, and they must not draw the same."""
+    """The seed sequence of the wrapper `owner`: wrappers that are reset with the same seed must not draw the same numbers."""
     return np.random.SeedSequence(None if seed is None else [seed, *owner.encode()])
 
 
@@ -57,30 +54,13 @@ def to_seed(sequence: np.random.SeedSequence) -> int:
     return int(sequence.generate_state(1)[0]) >> 1  # 31 bits, since some simulators take a signed 32-bit seed
 
 
-def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, space: spaces.Box) -> np.ndarray:
-    """
-    Distance between goals: Euclidean; for images the root mean square difference of the pixels, scaled to [0, 1].
-
-    :param achieved_goal: Goals ``(…, *goal_shape)``
-    :param desired_goal: Goals ``(…, *goal_shape)``
-    :param space: The space of the goals
-    :return: Distances ``(…)``
-    """
-    # To floats before the difference: unsigned integers would wrap around
-    squares = (np.asarray(achieved_goal, dtype=np.float64) - np.asarray(desired_goal, dtype=np.float64)) ** 2
-    axes = tuple(range(-len(space.shape), 0))
-    if is_image(space.shape, space.dtype):
-        return np.sqrt(squares.mean(axis=axes)) / 255
-    return np.sqrt(squares.sum(axis=axes))
-
-
 def sparse_reward(success: np.ndarray) -> np.ndarray:
     """0 where successful, else -1."""
     return np.asarray(success, dtype=np.float32) - np.float32(1)
 
 
 def check_goals(goals: Any, shape: tuple[int, ...], dtype: Any, name: str) -> np.ndarray:
-    """Goals in the goal space's type, or an error that names where they came from."""
+    """Goals in the goal space's type. An error names their source."""
     goals = np.asarray(goals)
     if goals.shape != shape:
         raise ValueError(f"{name} has the shape {goals.shape}, expected {shape}")

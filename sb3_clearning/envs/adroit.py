@@ -23,7 +23,7 @@ PEN_DATASET = "D4RL/pen/human-v2"
 
 class AdroitTask(MujocoGoalTask):
     """
-    A task of the Adroit hand. All episodes begin from the same state, as in the simulator; only the goals differ.
+    A task of the Adroit hand. All episodes start in the same state, as in the simulator; only the goals differ.
 
     :param adroit: the simulator's environment
     :param observation_size: number of coordinates of the observation
@@ -42,13 +42,13 @@ class AdroitTask(MujocoGoalTask):
         mujoco.mj_resetData(self.model, self.data)
         adroit.set_state(adroit.init_qpos, adroit.init_qvel)
         self._start = save_simulation(self.model, self.data)
-        self._palm = adroit._model_names.site_name2id["S_grasp"]
+        self._palm = self.model.site("S_grasp").id
 
     def _arrange(self) -> None:
-        """Change what this task has otherwise than the simulator's."""
+        """Adapt the simulator's model to this task."""
 
     def _draw_goal(self) -> np.ndarray:
-        """A random goal. It may move the hand."""
+        """:return: A random goal. The hand may be moved for it"""
         raise NotImplementedError
 
     def _begin_episode(self) -> np.ndarray:
@@ -62,7 +62,7 @@ class AdroitTask(MujocoGoalTask):
 
     def _advance(self, action: np.ndarray) -> None:
         adroit = self._adroit
-        # The simulator's own step, without the reward and the target that nobody reads here.
+        # The simulator's own step, without its reward and target.
         self.data.ctrl[:] = adroit.act_mean + action * adroit.act_rng
         mujoco.mj_step(self.model, self.data, nstep=adroit.frame_skip)
 
@@ -76,7 +76,7 @@ class AdroitHand(AdroitTask):
     """
     Bring the hand into a pose. The goal is the whole state: 27 joints and the palm's xyz.
 
-    The simulator's door stands out of reach. A goal is the state after 50 random actions.
+    The simulator's door is moved out of reach. A goal is the state after 50 random actions.
 
     :param render_mode: None or "rgb_array"
     """
@@ -86,7 +86,7 @@ class AdroitHand(AdroitTask):
     distance_threshold = 0.75
     camera = {"lookat": (0.0, -0.35, 0.25), "distance": 0.9, "azimuth": 45.0, "elevation": -25.0}
     _goal_actions = 50
-    _hand_joints = slice(1, 28)  # the simulator leaves the first one, the arm's way forward, to the palm's position
+    _hand_joints = slice(1, 28)  # without the first one, the arm's translation, which the palm's position contains
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(AdroitHandDoorEnv(), observation_size=30, render_mode=render_mode)
@@ -126,17 +126,17 @@ class AdroitPen(AdroitTask):
     Bring a pen in the hand to a point. The goal is the pen's xyz, without its orientation.
 
     The observation is the hand's 24 joints, the pen's xyz, its six velocities and its orientation. Goals are pens' positions
-    in the human demonstrations of D4RL, where Minari's dataset is on the machine, else a Gaussian of an expert policy's.
+    in D4RL's human demonstrations if Minari's dataset is on this machine, else draws of a Gaussian fitted to an expert's.
 
     :param render_mode: None or "rgb_array"
     """
 
     goal_slice = slice(24, 27)
-    # The simulator's 0.075 holds before the hand has moved: the pen starts 0.037 (median) from its goals.
+    # The simulator's 0.075 is too large: the pen starts 0.037 (median) from its goals.
     distance_threshold = 0.02
     camera = {"lookat": (0.0, -0.2, 0.22), "distance": 0.7, "azimuth": -45.0, "elevation": -30.0}
     marker_radius = 0.015
-    # The stand-in for the demonstrations.
+    # Goals without the demonstrations.
     _goal_mean = np.array([0.006, -0.203, 0.232])
     _goal_std = np.array([0.026, 0.025, 0.018])
     _goal_low = np.array([-0.05, -0.25, 0.205])
@@ -150,8 +150,8 @@ class AdroitPen(AdroitTask):
         self._pen_length = np.linalg.norm(self.data.site_xpos[self._top] - self.data.site_xpos[self._bottom])
 
     def _arrange(self) -> None:
-        # The simulator's target is a second pen, fixed beside the hand, that shows an orientation to reach. The agent does not
-        # see it here, so it must not bump into it either.
+        # The simulator's target is a second pen, fixed beside the hand, in the orientation to reach. Here the agent does not
+        # observe it, so it must not collide with it either.
         target = self._adroit.target_obj_body_id
         geoms, sites = self.model.geom_bodyid == target, self.model.site_bodyid == target
         self.model.geom_contype[geoms] = self.model.geom_conaffinity[geoms] = 0
@@ -173,7 +173,7 @@ class AdroitPen(AdroitTask):
 
     def _mark_goal(self, scene: Any) -> None:
         super()._mark_goal(scene)
-        # The pen and the fingers often hide the sphere: lines along the axes stick out of them.
+        # The pen and the fingers often hide the sphere: lines along the axes stay visible.
         for lengths in np.eye(3) * 0.06 + 0.0025:
             self._add_shape(scene, mujoco.mjtGeom.mjGEOM_BOX, lengths, self._goal_points()[0])
 
@@ -181,9 +181,9 @@ class AdroitPen(AdroitTask):
 @cache
 def demonstrated_pen_positions() -> np.ndarray | None:
     """
-    Where the pen was in D4RL's human demonstrations. Says in a log line, once in a process, where goals come from.
+    Log, once per process, where goals come from. Nothing is downloaded.
 
-    :return: (states, 3), or None where the dataset is not on the machine. Nothing is downloaded.
+    :return: The pen's positions in D4RL's human demonstrations (states, 3), or None if the dataset is not on this machine
     """
     try:
         import minari
@@ -193,8 +193,8 @@ def demonstrated_pen_positions() -> np.ndarray | None:
         found = False
     if not found:
         logger.warning(
-            "AdroitPen-v0 draws its goals from a Gaussian: the demonstrations that the paper took them from are not on this "
-            "machine. `minari download %s` gets them",
+            "AdroitPen-v0 draws its goals from a Gaussian: the paper's demonstrations are not on this machine. "
+            "`minari download %s` gets them",
             PEN_DATASET,
         )
         return None

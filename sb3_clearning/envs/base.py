@@ -1,24 +1,25 @@
-"""What every task has in common: the goal layer over a simulator."""
+"""GoalTask: the goal layer over a simulator, which all tasks share."""
 
+import copy
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from sb3_clearning.goal_spaces import goal_distance
+
 Observation = dict[str, np.ndarray]
 
 
 def missing_simulator(task: str, error: ImportError) -> ImportError:
     """
-    The error of a task whose simulator is not installed.
-
-    :param task: what the user asked for
-    :param error: the failed import
-    :return: the error to raise, which names the extra to install
+    :param task: What the user asked for
+    :param error: The failed import
+    :return: The error to raise, which names the extra to install
     """
     return ImportError(
-        f'{task} needs a simulator that can not be imported ({error}). Install it with: pip install "sb3_clearning[envs]"',
+        f'{task} needs a simulator that cannot be imported ({error}). Install it with: pip install "sb3_clearning[envs]"',
         name=error.name,
     )
 
@@ -27,15 +28,16 @@ class GoalTask(gym.Env[Any, Any]):
     """
     A goal-conditioned task: the goal is a part of a future observation.
 
-    A task fills in four methods: `_begin_episode`, `_advance`, `_observe` and, for pictures, `_picture`. Everything else is
-    here: the Dict observation in float32, goals given by the user, -1/0 rewards, distances, seeds and pickling.
+    A task implements `_begin_episode`, `_advance`, `_observe`, for pickling `_simulator_state` and `_restore_simulator`, and
+    for rendering `_picture`. This class adds the Dict observation in float32, goals given by the user, -1/0 rewards,
+    distances, seeds and pickling.
 
-    The episode's length is the time limit of the registration: a task never terminates, because in the paper reaching the
-    goal does not end the episode.
+    The episode's length is the time limit of the registration. A task never terminates: in the paper, reaching the goal does
+    not end the episode.
 
-    :param observation_low: lower bounds of the observation
-    :param observation_high: upper bounds of the observation
-    :param action_space: what the agent chooses from
+    :param observation_low: Lower bounds of the observation
+    :param observation_high: Upper bounds of the observation
+    :param action_space: The action space
     :param render_mode: None or "rgb_array"
     """
 
@@ -43,13 +45,13 @@ class GoalTask(gym.Env[Any, Any]):
 
     #: The coordinates of the observation that make up the goal.
     goal_slice: slice = slice(None)
-    #: The coordinates of the goal that the distance, the reward and the success count.
+    #: The coordinates of the goal that count for the distance, the reward and the success.
     scored_slice: slice = slice(None)
     #: The distance up to which a goal counts as reached.
     distance_threshold: ClassVar[float]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "GoalTask":
-        """Remember how the task was made: pickling makes it again, since simulators hold handles that do not travel."""
+        """Remember the arguments: unpickling constructs the task again, since a simulator's handles cannot be pickled."""
         task = super().__new__(cls)
         task._made_with = (args, kwargs)
         return task
@@ -67,84 +69,66 @@ class GoalTask(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self._low = np.asarray(observation_low, dtype=np.float32)
         self._high = np.asarray(observation_high, dtype=np.float32)
-        goal_low, goal_high = self._low[self.goal_slice], self._high[self.goal_slice]
+        self._goal_space = spaces.Box(self._low[self.goal_slice], self._high[self.goal_slice], dtype=np.float32)
         self.observation_space = spaces.Dict(
             {
                 "observation": spaces.Box(self._low, self._high, dtype=np.float32),
-                "achieved_goal": spaces.Box(goal_low, goal_high, dtype=np.float32),
-                "desired_goal": spaces.Box(goal_low, goal_high, dtype=np.float32),
+                "achieved_goal": self._goal_space,
+                "desired_goal": copy.deepcopy(self._goal_space),
             }
         )
         self.action_space = action_space
         self._goal: np.ndarray | None = None
 
-    # What a task fills in
+    # What a task implements
 
     def _begin_episode(self) -> np.ndarray:
-        """
-        Put the simulator into an initial state and draw a goal.
-
-        :return: the goal
-        """
+        """Put the simulator into an initial state, and return a random goal."""
         raise NotImplementedError
 
     def _advance(self, action: Any) -> None:
-        """
-        Simulate one step.
-
-        :param action: a valid action
-        """
+        """Simulate one step with a valid action."""
         raise NotImplementedError
 
     def _observe(self) -> np.ndarray:
-        """
-        Measure the current state.
-
-        :return: a new float32 array
-        """
+        """:return: The observation of the current state, a new float32 array"""
         raise NotImplementedError
 
     def _picture(self) -> np.ndarray:
-        """
-        Draw the current state and the goal.
-
-        :return: an RGB image, (height, width, 3)
-        """
+        """:return: The current state and the goal as an RGB image, (height, width, 3)"""
         raise NotImplementedError
 
     def _simulator_state(self) -> Any:
-        """Everything that the next steps and resets depend on, as something that can be pickled."""
+        """:return: Everything that the next steps and resets depend on, for pickle"""
         raise NotImplementedError
 
     def _restore_simulator(self, state: Any) -> None:
-        """
-        The reverse of `_simulator_state`.
-
-        :param state: what `_simulator_state` gave
-        """
+        """Restore what `_simulator_state` returned."""
         raise NotImplementedError
+
+    def _seed_simulator(self, seed: int) -> None:
+        """Seed a simulator that has more randomness than `np_random`."""
 
     # The goal layer
 
     def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
         """
-        How far a goal is from being reached: the L2 distance over the scored coordinates.
+        The L2 distance over the scored coordinates.
 
         :param achieved_goal: (..., goal)
         :param desired_goal: (..., goal)
         :return: (...)
         """
         difference = achieved_goal[..., self.scored_slice] - desired_goal[..., self.scored_slice]
-        # In float64, so that one goal and the same goal in a batch can not fall on different sides of the threshold.
-        return np.sqrt(np.square(difference, dtype=np.float64).sum(axis=-1))
+        return goal_distance(difference, np.zeros(1), self._goal_space)
 
     def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> Any:
         """
-        0 where the goal is reached, else -1. C-learning never reads it; hindsight relabelling does.
+        0 where the goal is reached, else -1. C-learning does not use it; hindsight relabelling does.
 
         :param achieved_goal: (..., goal)
         :param desired_goal: (..., goal)
-        :param info: not used
+        :param info: Not used
         :return: (...), float32
         """
         distance = self.distance(np.asarray(achieved_goal), np.asarray(desired_goal))
@@ -152,27 +136,25 @@ class GoalTask(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """
-        Begin an episode.
+        Start an episode.
 
-        :param seed: fixes all that follows, to the bit
-        :param options: `{"goal": array}` commands that goal in place of a random one
-        :return: the observation and the info
+        :param seed: Determines everything that follows, bit for bit
+        :param options: `{"goal": array}` commands that goal instead of a random one
+        :return: The observation and the info
         """
         given_goal = self._read_options(options)
         super().reset(seed=seed)
         if seed is not None:
             self._seed_simulator(seed)
         drawn_goal = self._begin_episode()
-        # The random goal is drawn in any case, so that a given goal does not change the initial state of a seed.
+        # A random goal is always drawn, so that a given one does not change the initial state of a seed.
         self._goal = np.asarray(drawn_goal if given_goal is None else given_goal, dtype=np.float32)
         return self._outcome()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """
-        One step of the episode.
-
-        :param action: a member of the action space; beyond [-1, 1] it is clipped
-        :return: observation, reward, terminated (never), truncated (by the time limit alone), info
+        :param action: Clipped to [-1, 1] if it is continuous
+        :return: Observation, reward, terminated (never), truncated (by the time limit only), info
         """
         if self._goal is None:
             raise gym.error.ResetNeeded(f"Call {type(self).__name__}.reset() before step()")
@@ -181,45 +163,31 @@ class GoalTask(gym.Env[Any, Any]):
         return observation, 0.0 if info["is_success"] else -1.0, False, False, info
 
     def render(self) -> Any:
-        """
-        The picture of the current state, with the goal marked.
-
-        :return: an RGB image, (height, width, 3), or None if the task was made without a render mode
-        """
+        """:return: An RGB image of the current state with the goal marked, (height, width, 3); None without a render mode"""
         if self.render_mode is None:
-            gym.logger.warn('This task draws nothing: make it with gym.make(..., render_mode="rgb_array")')
+            gym.logger.warn('Nothing is rendered: make the task with gym.make(..., render_mode="rgb_array")')
             return None
         if self._goal is None:
             raise gym.error.ResetNeeded(f"Call {type(self).__name__}.reset() before render()")
         return self._picture()
-
-    def _seed_simulator(self, seed: int) -> None:
-        """
-        Seed a simulator that has randomness of its own, beside `np_random`.
-
-        :param seed: the seed of the reset
-        """
 
     def _outcome(self) -> tuple[Observation, dict[str, Any]]:
         state = self._observe()
         np.maximum(state, self._low, out=state)
         np.minimum(state, self._high, out=state)
         assert self._goal is not None
-        observation = {
-            "observation": state,
-            "achieved_goal": state[self.goal_slice].copy(),
-            "desired_goal": self._goal.copy(),
-        }
-        distance = float(self.distance(observation["achieved_goal"], self._goal))
+        achieved = state[self.goal_slice].copy()
+        distance = float(self.distance(achieved, self._goal))
+        observation = {"observation": state, "achieved_goal": achieved, "desired_goal": self._goal.copy()}
         return observation, {"distance": distance, "is_success": distance <= self.distance_threshold}
 
     def _valid_action(self, action: Any) -> np.ndarray:
         action = np.asarray(action, dtype=np.float32)
         if action.shape != self.action_space.shape:
             raise ValueError(f"{type(self).__name__} takes actions of shape {self.action_space.shape}, not {action.shape}")
-        # MuJoCo answers a NaN by resetting the simulation without a word. The product is the cheapest test for one.
+        # MuJoCo silently resets the simulation at a NaN. The product is the cheapest test for one.
         if not np.isfinite(np.dot(action, action)):
-            raise ValueError(f"{type(self).__name__} can not do the action {action}: it must be finite")
+            raise ValueError(f"Actions of {type(self).__name__} must be finite, not {action}")
         return np.minimum(np.maximum(action, -1.0), 1.0)
 
     def _read_options(self, options: dict[str, Any] | None) -> np.ndarray | None:
@@ -229,15 +197,14 @@ class GoalTask(gym.Env[Any, Any]):
             raise ValueError(f'{type(self).__name__}.reset() knows the option "goal" only, not {sorted(options)}')
         if options["goal"] is None:
             return None
-        goal = np.array(options["goal"], dtype=np.float32)
-        space = self.observation_space["desired_goal"]  # type: ignore[index]
+        goal, space = np.array(options["goal"], dtype=np.float32), self._goal_space
         if goal.shape != space.shape:
             raise ValueError(f"A goal of {type(self).__name__} has the shape {space.shape}, not {goal.shape}")
         if not space.contains(goal):
             raise ValueError(f"The goal {goal} of {type(self).__name__} lies outside {space.low} to {space.high}")
         return goal
 
-    # Pickling: mid-episode too, so that a copy goes on exactly where the original stands
+    # Pickling, also within an episode: a copy continues exactly where the original is
 
     def __getstate__(self) -> dict[str, Any]:
         return {

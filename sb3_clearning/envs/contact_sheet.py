@@ -1,7 +1,7 @@
 """
-A picture of all tasks with their goals marked: `python -m sb3_clearning.envs.contact_sheet docs/tasks.png`.
+One image of all tasks with their goals marked: `python -m sb3_clearning.envs.contact_sheet docs/tasks.png`.
 
-Each task has two frames side by side, the first of an episode and one after some random steps.
+Each task has two frames side by side: the first of an episode, and one after some random steps.
 """
 
 import argparse
@@ -21,14 +21,7 @@ _CAPTION = 22
 
 
 def frames_of(task_id: str, seed: int, steps: int) -> list[np.ndarray]:
-    """
-    Two pictures of one episode: its beginning, and after some random steps.
-
-    :param task_id: a registered id
-    :param seed: of the reset and of the actions
-    :param steps: how many random steps
-    :return: two RGB images
-    """
+    """:return: Two RGB images of an episode, at its start and after some random steps"""
     env = gym.make(task_id, render_mode="rgb_array")
     env.action_space.seed(seed)
     env.reset(seed=seed)
@@ -41,13 +34,7 @@ def frames_of(task_id: str, seed: int, steps: int) -> list[np.ndarray]:
 
 
 def contact_sheet(path: Path, seed: int = 0, steps: int = 20) -> None:
-    """
-    Draw all tasks into one PNG.
-
-    :param path: the file to write
-    :param seed: of the resets and of the actions
-    :param steps: how many random steps lie between the two pictures of a task
-    """
+    """Draw all tasks into one PNG."""
     try:
         from PIL import Image, ImageDraw
     except ImportError as error:
@@ -68,17 +55,13 @@ def contact_sheet(path: Path, seed: int = 0, steps: int = 20) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """
-    The command.
-
-    :param arguments: those of the command line if None
-    """
+    """Run the command with the given arguments (None: those of the command line)."""
     parser = argparse.ArgumentParser(description="Draw all tasks, with their goals marked, into one PNG.")
     parser.add_argument("path", type=Path, help="the PNG to write")
     parser.add_argument("--seed", type=int, default=0, help="of the resets and of the actions")
     parser.add_argument("--steps", type=int, default=20, help="random steps between the two pictures of a task")
     chosen = parser.parse_args(arguments)
-    # Without a screen MuJoCo can draw only if told so before it is imported, which happens in gym.make.
+    # Without a screen MuJoCo needs this before it is imported, which happens in gym.make.
     if "DISPLAY" not in os.environ:
         os.environ.setdefault("MUJOCO_GL", "egl")
     contact_sheet(chosen.path, chosen.seed, chosen.steps)

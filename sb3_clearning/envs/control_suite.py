@@ -1,4 +1,4 @@
-"""Finger and Jaco Reach, in dm_control, through shimmy's compatibility layer."""
+"""Finger and Jaco Reach in dm_control, through shimmy's compatibility layer."""
 
 import logging
 from typing import Any
@@ -22,9 +22,9 @@ class DmControlTask(MujocoGoalTask):
     """
     A task of dm_control behind shimmy.
 
-    The goal is the state after another reset: reset twice, keep the first for the goal.
+    The goal is the state after another reset: the task resets twice, and the first state is the goal.
 
-    :param environment: the dm_control environment. It must have no time limit: past one it would reset by itself
+    :param environment: the dm_control environment. It must have no time limit, after which it would reset itself
     :param observation_low: lower bounds of the observation
     :param observation_high: upper bounds of the observation
     :param action_size: number of actuators
@@ -77,9 +77,8 @@ class DmControlTask(MujocoGoalTask):
 
 class _FingerObservations(finger.Turn):
     """
-    The suite's finger task, without the target that nobody looks at here.
-
-    It reads the sensors by their number: by their names, as the suite does, takes longer than shimmy's whole layer.
+    The suite's finger task without its target. It reads the sensors by index: by name, as the suite does, takes longer than
+    shimmy's whole layer.
     """
 
     def __init__(self, physics: Any) -> None:
@@ -92,12 +91,7 @@ class _FingerObservations(finger.Turn):
         self._touch = [at["touchtop"], at["touchbottom"]]
 
     def get_observation(self, physics: Any) -> dict[str, np.ndarray]:
-        """
-        The suite's position, velocity and touch in one array.
-
-        :param physics: the simulation
-        :return: the only entry is "state", (9,)
-        """
+        """:return: The suite's position, velocity and touch in one array "state", (9,)"""
         sensors = physics.data.sensordata
         tip = sensors[self._tip] - sensors[self._spinner]
         return {
@@ -105,12 +99,7 @@ class _FingerObservations(finger.Turn):
         }
 
     def get_reward(self, physics: Any) -> float:
-        """
-        Rewards come from the goal layer.
-
-        :param physics: the simulation
-        :return: 0
-        """
+        """:return: 0, since rewards come from the goal layer"""
         return 0.0
 
 
@@ -137,7 +126,7 @@ class Finger(DmControlTask):
         high = np.array([10.0, 10.0, 0.5, 0.5, 1e3, 1e3, 1e3, 20.0, 20.0])
         low = np.where(np.arange(9) < 7, -high, 0.0)
         super().__init__(environment, low, high, action_size=2, render_mode=render_mode)
-        self.model.site("target").rgba[3] = 0.0  # ours is drawn instead
+        self.model.site("target").rgba[3] = 0.0  # this package draws its own
 
     def _observe(self) -> np.ndarray:
         return self._latest["state"].astype(np.float32)
@@ -149,15 +138,10 @@ class Finger(DmControlTask):
 
 
 class _QuietKinematics(logging.Filter):
-    """Drops what dm_control's inverse kinematics says each time it starts again from another pose: it is not a failure."""
+    """Drops the message of dm_control's inverse kinematics when it restarts from another pose, which is not a failure."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """
-        Whether a record is logged.
-
-        :param record: the record
-        :return: False for those of inverse kinematics
-        """
+        """:return: False for records of inverse kinematics"""
         return not record.getMessage().startswith("Failed to converge after")
 
 
@@ -200,7 +184,7 @@ class JacoReach(DmControlTask):
         self._action_scale = (actions.maximum - actions.minimum) / 2
         self._arm = [self.model.joint(joint.full_identifier).qposadr[0] for joint in task.arm.joints]
         for site in ("target_site", "tcp_spawn_area", "target_spawn_area"):
-            self.model.site(site).rgba[3] = 0.0  # of the simulator's own task
+            self.model.site(site).rgba[3] = 0.0  # these belong to the simulator's own task
 
     def _advance(self, action: np.ndarray) -> None:
         super()._advance(self._action_middle + action * self._action_scale)

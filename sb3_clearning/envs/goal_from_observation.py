@@ -1,4 +1,4 @@
-"""GoalFromObservation: an ordinary environment as a goal environment, whose goals are crops of its observation."""
+"""GoalFromObservation: turns an ordinary environment into a goal environment, whose goals are crops of its observation."""
 
 import copy
 import inspect
@@ -16,15 +16,13 @@ from sb3_clearning.envs._goals import (
     check_goals,
     check_threshold,
     example,
-    goal_distance,
     seed_sequence,
     sparse_reward,
     to_seed,
     widest_space,
 )
-from sb3_clearning.goal_spaces import GOAL_KEYS, crop_indices
+from sb3_clearning.goal_spaces import GOAL_KEYS, Crop, crop_indices, goal_distance
 
-Crop = Callable[[np.ndarray], np.ndarray] | Sequence[int] | np.ndarray | slice
 GoalSampler = Callable[[np.random.Generator], np.ndarray] | str | np.ndarray | Sequence[Sequence[float]]
 
 
@@ -33,7 +31,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
     Turn an ordinary env with a Box observation into a goal env: the goal is a crop of the observation (the paper's appendix
     "Partially-Observed Goals", C(F | s, a, g = crop(s+))).
 
-    Observations become a dictionary of ``observation``, ``achieved_goal`` (always ``crop(observation)``) and ``desired_goal``
+    Observations become a dict of ``observation``, ``achieved_goal`` (always ``crop(observation)``) and ``desired_goal``
     (fixed within an episode), in float32, except for images, which stay uint8. The reward is ``compute_reward``'s: 0 within
     ``distance_threshold`` of the goal, else -1. Termination and truncation are the base env's. The info of every step, and of
     the reset, has ``distance`` and ``is_success``.
@@ -59,27 +57,27 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
         env = GoalFromObservation(gym.make("Pendulum-v1"), crop=angle, goal_sampler=upper_half, distance_threshold=0.1)
 
-    Wrappers that count episodes (Monitor, RecordEpisodeStatistics) belong outside of this one: the samplers "reset" and
+    Put wrappers that count episodes (Monitor, RecordEpisodeStatistics) around this one: the samplers "reset" and
     "random_actions" run the base env between the episodes. For plain ``pickle`` the functions have to be importable; SB3's
     ``SubprocVecEnv`` takes lambdas too.
 
     :param env: An env with a Box observation: a vector or an image
-    :param crop: What of the observation is the goal: indices, a boolean mask or a slice of a vector; a function of an array
+    :param crop: Which part of the observation is the goal: indices, a boolean mask or a slice of a vector; a function of an array
         ``(…, n)`` that keeps the leading axes; None: the whole observation
     :param goal_sampler: Where goals come from: "reset", the state after another reset; "random_actions", the state after
-        ``n_random_actions`` random ones (an episode that ends on the way is started anew, so that no goal is a state where an
-        episode is over); a function of a NumPy Generator that returns a goal; or an array ``(n_goals, *goal_shape)``
+        ``n_random_actions`` random ones (an episode that ends on the way is restarted, so that no goal is a terminal state);
+        a function of a NumPy Generator that returns a goal; or an array ``(n_goals, *goal_shape)``
     :param n_random_actions: For the sampler "random_actions"
     :param distance_threshold: Distance up to which a goal counts as reached, in ``info["is_success"]`` and in the reward. The
         distance is Euclidean, in the units of the observation; for images the root mean square difference of the pixels scaled
-        to [0, 1]. The default, 0.05, is that of the Fetch tasks (5 cm). C-Learning itself reads neither: it is for
-        evaluation and for HER, and should be the precision that your task needs
+        to [0, 1]. The default, 0.05, is that of the Fetch tasks (5 cm). C-Learning itself uses neither: they are for
+        evaluation and for HER. Choose the precision that your task needs
     """
 
     def __init__(
         self,
         env: gym.Env,
-        crop: Crop | None = None,
+        crop: Crop = None,
         goal_sampler: GoalSampler = "reset",
         n_random_actions: int = 50,
         distance_threshold: float = 0.05,
@@ -104,7 +102,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
             {"observation": state_space, "achieved_goal": goal_space, "desired_goal": copy.deepcopy(goal_space)}
         )
         self._goal_sampler = self._check_goal_sampler(goal_sampler)
-        # Random actions of our own: the env's action space is the user's to seed and to sample from
+        # A copy: the env's action space is the user's to seed and to sample from
         self._random_actions = copy.deepcopy(env.action_space)
         self._goal: np.ndarray | None = None
         self._seed_goals(None)
@@ -123,7 +121,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return space
 
     @staticmethod
-    def _make_crop(crop: Crop | None, space: spaces.Box) -> tuple[Crop | None, spaces.Box]:
+    def _make_crop(crop: Crop, space: spaces.Box) -> tuple[Crop, spaces.Box]:
         """The crop as a function, as indices or None, and the space of its goals."""
         if crop is None:
             return None, copy.deepcopy(space)
@@ -166,7 +164,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
                 inspect.signature(goal_sampler).bind(np.random.default_rng())
             except TypeError as error:
                 raise TypeError(f"goal_sampler must be a function of a NumPy Generator: {error}") from error
-            except ValueError:  # a function from C does not say
+            except ValueError:  # a C function has no signature
                 pass
             return goal_sampler
         goals = np.asarray(goal_sampler)
@@ -182,7 +180,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return self._within_bounds(checked, "of goal_sampler")
 
     def _seed_goals(self, seed: int | None) -> int:
-        """Seed the choice of goals; returns a seed for the env's reset that finds a goal."""
+        """Seed the choice of goals, and return a seed for the env's reset that finds a goal."""
         rng, actions, env = seed_sequence(seed, "GoalFromObservation").spawn(3)
         self._rng = np.random.default_rng(rng)
         self._random_actions.seed(to_seed(actions))
@@ -190,10 +188,8 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     def crop(self, observation: np.ndarray) -> np.ndarray:
         """
-        The goals that observations achieve.
-
         :param observation: Observations of the wrapped env ``(…, *observation_shape)``
-        :return: Goals ``(…, *goal_shape)``
+        :return: The goals that they achieve, ``(…, *goal_shape)``
         """
         if self._crop is None:
             goal = observation
@@ -214,7 +210,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         if isinstance(sampler, np.ndarray):
             return sampler[self._rng.integers(len(sampler))].copy()
         if callable(sampler):
-            # Bounds are not checked: the tail of a Gaussian should not end a training.
+            # Bounds are not checked: the tail of a Gaussian should not stop training.
             return check_goals(sampler(self._rng), self._goal_space.shape, self._goal_space.dtype, "The goal of goal_sampler")
         state, _ = self.env.reset(seed=env_seed)
         if sampler == "random_actions":
@@ -224,7 +220,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
                     state, _ = self.env.reset()
                 state, _, terminated, truncated, _ = self.env.step(self._random_actions.sample())
                 over = terminated or truncated
-            # The state at a time limit is a goal as good as any; one that ends the episode is none to be sent to.
+            # The state at a time limit is a valid goal, a terminal one is not.
             if over and terminated:
                 state, _ = self.env.reset()
         return self._achieved(np.array(state, dtype=self._state_space.dtype))
@@ -237,7 +233,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         :param options: ``{"goal": goal}`` commands a goal; the rest is for the base env
         :return: The first observation and info
         """
-        # The goal's reset has a seed of its own, or the goal would be the start
+        # The goal's reset has another seed, or the goal would be the start
         env_seed = None if seed is None else self._seed_goals(seed)
         if options is not None and "goal" in options:
             goal = check_goals(options["goal"], self._goal_space.shape, self._goal_space.dtype, 'The goal in options["goal"]')
@@ -260,12 +256,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return goals
 
     def step(self, action: Any) -> tuple[GoalObs, SupportsFloat, bool, bool, dict[str, Any]]:
-        """
-        Step the base env, with the reward of ``compute_reward``.
-
-        :param action: The base env's action
-        :return: Observation, reward, terminated, truncated, info
-        """
+        """Step the base env, with the reward of ``compute_reward``."""
         state, _, terminated, truncated, info = self.env.step(action)
         obs = self._goal_obs(state)
         info = self._goal_info(obs, info)
@@ -284,31 +275,16 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
         """
-        Distance between goals, as in ``info["distance"]``.
-
-        :param achieved_goal: Goals ``(…, *goal_shape)``
-        :param desired_goal: Goals ``(…, *goal_shape)``
-        :return: Distances ``(…)``
+        :param achieved_goal: ``(…, *goal_shape)``
+        :param desired_goal: ``(…, *goal_shape)``
+        :return: Distances between goals, as in ``info["distance"]``, ``(…)``
         """
         return goal_distance(achieved_goal, desired_goal, self._goal_space)
 
     def is_success(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """
-        Whether goals are reached: within ``distance_threshold``.
-
-        :param achieved_goal: Goals ``(…, *goal_shape)``
-        :param desired_goal: Goals ``(…, *goal_shape)``
-        :return: Booleans ``(…)``
-        """
+        """:return: Whether goals are reached, within ``distance_threshold``, ``(…)``"""
         return self.distance(achieved_goal, desired_goal) <= self.distance_threshold
 
     def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
-        """
-        The sparse reward for HER: 0 where the goal is reached, else -1.
-
-        :param achieved_goal: Goals ``(…, *goal_shape)``
-        :param desired_goal: Goals ``(…, *goal_shape)``
-        :param info: Not read
-        :return: Rewards ``(…)``
-        """
+        """:return: The sparse reward for HER: 0 where the goal is reached, else -1, ``(…)``"""
         return sparse_reward(self.is_success(achieved_goal, desired_goal))

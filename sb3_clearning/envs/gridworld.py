@@ -1,4 +1,4 @@
-"""The paper's "continuous gridworld": 5 x 5 cells, seen through noise. Its future is known exactly."""
+"""The paper's "continuous gridworld": 5 x 5 cells with noisy observations. Its future is known exactly."""
 
 from typing import Any
 
@@ -14,31 +14,20 @@ MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
 
 def next_cell(cell: np.ndarray, move: np.ndarray) -> np.ndarray:
     """
-    Where a move leads: at the edge of the world, nowhere.
-
-    :param cell: (..., 2), whole numbers from 0 to 4
-    :param move: (..., 2), whole numbers
-    :return: (..., 2)
+    :param cell: (..., 2), integers from 0 to 4
+    :param move: (..., 2), integers
+    :return: Where the move leads, (..., 2). At the edge of the world, nowhere
     """
     return np.clip(cell + move, 0, SIZE - 1)
 
 
 def cell_of(observation: np.ndarray) -> np.ndarray:
-    """
-    The cell behind a noisy observation.
-
-    :param observation: (..., 2)
-    :return: (..., 2), whole numbers
-    """
+    """:return: The cells of noisy observations (..., 2), as integers (..., 2)"""
     return np.clip(np.floor(np.asarray(observation) + 0.5), 0, SIZE - 1).astype(np.int64)
 
 
 def all_cells() -> np.ndarray:
-    """
-    All cells, in the order in which tables over cells number them.
-
-    :return: (25, 2)
-    """
+    """:return: All cells in the order of tables over cells, (25, 2)"""
     return np.stack(np.meshgrid(np.arange(SIZE), np.arange(SIZE), indexing="ij"), axis=-1).reshape(-1, 2)
 
 
@@ -56,10 +45,10 @@ def future_distribution(policy: np.ndarray, gamma: float) -> np.ndarray:
     """
     The exact discounted future state distribution, P = (1 - gamma) T_0 (I - gamma T)^-1.
 
-    Divided by the area of a cell, 1, it is also the density of future observations: noise is uniform within a cell.
+    It is also the density of future observations: noise is uniform within a cell, whose area is 1.
 
     :param policy: (25, 4), the probability of each move in each cell
-    :param gamma: the discount, at least 0 and less than 1
+    :param gamma: the discount factor, at least 0 and less than 1
     :return: (25, 4, 25), the probability of [cell, move, future cell]
     """
     first = transitions()
@@ -74,15 +63,14 @@ def future_distribution(policy: np.ndarray, gamma: float) -> np.ndarray:
 
 class ContinuousGridworld(GoalTask):
     """
-    Walk from cell to cell of a 5 x 5 world. In cell (i, j) the agent sees (i, j) plus uniform noise from [-0.5, 0.5]².
+    Walk through a world of 5 x 5 cells. In cell (i, j) the agent sees (i, j) plus uniform noise from [-0.5, 0.5]². The goal is
+    an observation too. It is reached in its cell: distances are between cells.
 
-    The goal is an observation too. It is reached in its cell: distances are counted from cell to cell.
+    A continuous action is the probability of a move along each axis: 0.3 is a step forward with probability 0.3, -0.3 a step
+    back with probability 0.3. So the future depends smoothly on the action, and there is a policy gradient.
 
-    With continuous actions, each number is the chance of a move along its axis: 0.3 is a step forward with probability 0.3,
-    -0.3 a step back with probability 0.3. So the future depends smoothly on the action, and a policy gradient sees it.
-
-    :param discrete: the paper's four moves in place of continuous actions, for the prediction experiments. `CLearning` can
-        not train on these
+    :param discrete: the paper's four moves instead of continuous actions, for the prediction experiments. `CLearning` needs
+        continuous ones
     :param render_mode: None or "rgb_array"
     """
 
@@ -97,13 +85,7 @@ class ContinuousGridworld(GoalTask):
         self._seen = np.zeros(2, dtype=np.float32)
 
     def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """
-        The L2 distance between the cells of two observations.
-
-        :param achieved_goal: (..., 2)
-        :param desired_goal: (..., 2)
-        :return: (...)
-        """
+        """:return: The L2 distance between the cells of observations (..., 2)"""
         return super().distance(cell_of(achieved_goal), cell_of(desired_goal))
 
     def _begin_episode(self) -> np.ndarray:
@@ -124,7 +106,7 @@ class ContinuousGridworld(GoalTask):
         self._enter(next_cell(self._cell, action))
 
     def _enter(self, cell: np.ndarray) -> None:
-        # Measured once in a step: looking twice must not show two states.
+        # One measurement a step: observing twice must give the same.
         self._cell, self._seen = cell, self._measure(cell)
 
     def _measure(self, cell: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ except ImportError as error:
 
 class PointUMaze(MujocoGoalTask):
     """
-    A ball pushed through a U-shaped corridor; the paper's `maze2d-umaze`.
+    Push a ball through a U-shaped corridor, the paper's `maze2d-umaze`.
 
     The observation is x, y and their velocities, the goal x, y. Start and goal are cells of the maze, more than half a cell
     apart, moved by up to a quarter of a cell, as gymnasium-robotics draws them.
@@ -32,16 +32,16 @@ class PointUMaze(MujocoGoalTask):
     marker_radius = 0.2
 
     def __init__(self, render_mode: str | None = None) -> None:
-        # A continuing task whose target stays: the episode goes on after the goal is reached, with the same goal.
+        # A continuing task whose target stays: the episode continues after the goal is reached, with the same goal.
         self._maze = PointMazeEnv(continuing_task=True, reset_target=False)
         self._point = self._maze.point_env
-        # The simulator leaves the model's file behind, one for each maze that is ever made.
+        # The simulator never deletes its temporary model file.
         with contextlib.suppress(OSError):
             os.remove(self._maze.tmp_xml_file_path)
         # The walls end at 1.5; before each step the simulator clips the velocity to 5.
         high = np.array([2.5, 2.5, 10.0, 10.0])
         super().__init__(self._point.model, self._point.data, -high, high, action_size=2, render_mode=render_mode)
-        # The simulator's own mark of the goal would show a second one when the user gives a goal.
+        # The simulator's own marker would be wrong when the user gives a goal.
         self.model.site_rgba[self._maze.target_site_id, 3] = 0.0
 
     def _begin_episode(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the tasks in MuJoCo have in common: saving the state of the simulation, and pictures with the goal marked."""
+"""MujocoGoalTask: what MuJoCo tasks share, the state of the simulation and rendering with the goal marked."""
 
 from typing import Any, ClassVar
 
@@ -13,33 +13,23 @@ try:
 except ImportError as error:
     raise missing_simulator("This task", error) from error
 
-# All that a step depends on: with the solver's warm start, so that a restored simulation goes on to the bit.
+# All that a step depends on. It includes the solver's warm start, so that a restored simulation continues bit for bit.
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-# Magenta, because the simulators themselves have things in red, green and blue.
+# Magenta: the simulators use red, green and blue themselves.
 GOAL_COLOUR = np.array([1.0, 0.1, 0.8, 0.6], dtype=np.float32)
+# Width and height of an image.
+SIZE = 480
 
 
 def save_simulation(model: Any, data: Any) -> np.ndarray:
-    """
-    The whole state of a simulation.
-
-    :param model: an MjModel
-    :param data: its MjData
-    :return: a flat array
-    """
+    """:return: The whole state of an MjModel's simulation as a flat array"""
     state = np.empty(mujoco.mj_stateSize(model, _STATE))
     mujoco.mj_getState(model, data, state, _STATE)
     return state
 
 
 def load_simulation(model: Any, data: Any, state: np.ndarray) -> None:
-    """
-    Put a simulation into a saved state. Positions of bodies are stale until `mj_forward` or `mj_kinematics`.
-
-    :param model: an MjModel
-    :param data: its MjData
-    :param state: what `save_simulation` gave
-    """
+    """Restore what `save_simulation` returned. Positions of bodies are stale until `mj_forward` or `mj_kinematics`."""
     mujoco.mj_setState(model, data, state, _STATE)
 
 
@@ -53,12 +43,9 @@ class MujocoGoalTask(GoalTask):
     :param observation_high: upper bounds of the observation
     :param action_size: number of actuators that the agent moves
     :param render_mode: None or "rgb_array"
-    :param width: width of the pictures
-    :param height: height of the pictures
     """
 
-    #: Where the free camera stands: lookat, distance, azimuth, elevation. It never moves and stays upright, unlike some of
-    #: the simulators' own cameras.
+    #: The free camera: lookat, distance, azimuth, elevation. It is fixed and upright, unlike some of the simulators' cameras.
     camera: ClassVar[dict[str, Any]]
     #: Radius of the sphere that marks a goal's point.
     marker_radius: ClassVar[float] = 0.02
@@ -71,14 +58,11 @@ class MujocoGoalTask(GoalTask):
         observation_high: np.ndarray,
         action_size: int,
         render_mode: str | None = None,
-        width: int = 480,
-        height: int = 480,
     ) -> None:
         actions = spaces.Box(-1.0, 1.0, (action_size,), dtype=np.float32)
         super().__init__(observation_low, observation_high, actions, render_mode)
         self.model = model
         self.data = data
-        self._picture_size = (height, width)
         self._renderer: Any = None
 
     def _simulator_state(self) -> Any:
@@ -91,15 +75,11 @@ class MujocoGoalTask(GoalTask):
     # Pictures
 
     def _goal_points(self) -> list[np.ndarray]:
-        """Where in the scene the goal is, as points: (3,) each."""
+        """:return: The goal's points in the scene, (3,) each"""
         raise NotImplementedError
 
     def _mark_goal(self, scene: Any) -> None:
-        """
-        Draw the goal into a scene: by default a sphere at each of its points.
-
-        :param scene: the scene to draw into
-        """
+        """Draw the goal into a scene: by default a sphere at each of its points."""
         for point in self._goal_points():
             self._add_shape(scene, mujoco.mjtGeom.mjGEOM_SPHERE, np.full(3, self.marker_radius), point)
 
@@ -109,13 +89,7 @@ class MujocoGoalTask(GoalTask):
         scene.ngeom += 1
 
     def _add_ghost(self, scene: Any, qpos: np.ndarray, bodies: np.ndarray) -> None:
-        """
-        Draw some bodies a second time, see-through, where they would be in another pose.
-
-        :param scene: the scene to draw into
-        :param qpos: the pose
-        :param bodies: the ids of the bodies to draw
-        """
+        """Draw the bodies with the given ids again, translucent, in the pose `qpos`."""
         ghost = mujoco.MjData(self.model)
         ghost.qpos[:] = qpos
         mujoco.mj_forward(self.model, ghost)
@@ -143,19 +117,18 @@ class MujocoGoalTask(GoalTask):
         return self._renderer.render().copy()
 
     def _make_renderer(self) -> Any:
-        height, width = self._picture_size
         off_screen = self.model.vis.global_
-        off_screen.offheight, off_screen.offwidth = max(off_screen.offheight, height), max(off_screen.offwidth, width)
+        off_screen.offheight, off_screen.offwidth = max(off_screen.offheight, SIZE), max(off_screen.offwidth, SIZE)
         try:
-            return mujoco.Renderer(self.model, height, width, max_geom=20_000)
-        except Exception as error:  # each OpenGL backend of MuJoCo fails with exceptions of its own
+            return mujoco.Renderer(self.model, SIZE, SIZE, max_geom=20_000)
+        except Exception as error:  # each OpenGL backend of MuJoCo raises other exceptions
             raise gym.error.DependencyNotInstalled(
-                f"MuJoCo can not draw here ({error}). Without a screen, set the environment variable MUJOCO_GL=egl (needs "
+                f"MuJoCo cannot render here ({error}). Without a screen, set the environment variable MUJOCO_GL=egl (needs "
                 "libegl1, libegl-mesa0 and libgl1-mesa-dri on Debian) or MUJOCO_GL=osmesa (libosmesa6) before Python starts"
             ) from error
 
     def close(self) -> None:
-        """Free the pictures' OpenGL context."""
+        """Free the renderer's OpenGL context."""
         if getattr(self, "_renderer", None) is not None:
             self._renderer.close()
             self._renderer = None

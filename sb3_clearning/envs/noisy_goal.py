@@ -1,4 +1,4 @@
-"""NoisyGoal: goals are measurements of the state, with noise."""
+"""NoisyGoal: goals become noisy measurements."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -14,12 +14,11 @@ from sb3_clearning.envs._goals import (
     check_goals,
     check_threshold,
     example,
-    goal_distance,
     seed_sequence,
     sparse_reward,
     widest_space,
 )
-from sb3_clearning.goal_spaces import GOAL_KEYS
+from sb3_clearning.goal_spaces import GOAL_KEYS, goal_distance
 
 Noise = Callable[[np.ndarray, np.random.Generator], np.ndarray] | float | np.ndarray | Sequence[float]
 
@@ -29,8 +28,8 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
     Make the goals of a goal env measurements z ~ p(z | g) (the paper's appendix "Partially-Observed Goals", "Noisy Goals").
 
     Achieved goals are measured at every step. The desired goal is measured once an episode (again only if the env itself
-    commands another one on the way), so that the agent cannot average its noise away. The state in ``observation`` is left as
-    it is. ``reset(seed=…)`` determines the noise too::
+    commands another one within it), so that the agent cannot average its noise away. ``observation`` is unchanged.
+    ``reset(seed=…)`` determines the noise too::
 
         env = NoisyGoal(gym.make("FetchReach-v4"), noise=0.01)  # a camera that is 1 cm off in each direction
 
@@ -42,13 +41,13 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
         env = NoisyGoal(image_env, noise=encode)  # goals are latents of images
 
-    The info is that of the true goals: ``is_success`` as the env says, and ``distance`` (Euclidean where the env gives none).
+    The info is about the true goals: the env's ``is_success``, and ``distance`` (Euclidean if the env gives no distance).
 
-    The reward and ``compute_reward`` are of the measurements, since a buffer that relabels (HER) knows nothing else, and since
-    they have to agree with each other. They are the env's own ``compute_reward`` if measurements have the shape of its goals.
+    The reward and ``compute_reward`` are about the measurements: a buffer that relabels (HER) has nothing else, and both must
+    agree. They are the env's own ``compute_reward`` if measurements have the shape of its goals.
     Measurements of another shape, or in other units, need a ``distance_threshold``: then the reward is 0 within that
     Euclidean distance of the desired measurement, else -1. Without one, a measurement of another shape leaves the true reward
-    in place, and ``compute_reward`` raises an error: C-Learning reads neither.
+    in effect, and ``compute_reward`` raises an error. C-Learning uses neither.
 
     :param env: A goal env: Dict of observation, achieved_goal, desired_goal
     :param noise: Standard deviation of Gaussian noise, one for all or one per entry of the goal; or a function of one goal and
@@ -68,7 +67,7 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
         env_spaces = self._check_goal_env(env.observation_space)
         self._goal_space = goal_space = env_spaces["desired_goal"]
         self._noise = noise if callable(noise) else self._check_scale(noise, goal_space.shape)
-        # With a generator of its own: the space must not depend on a seed, nor later draws on this one
+        # With a separate generator: the space must not depend on a seed, nor later draws on this one
         measurement = as_learnable(self._draw(example(goal_space, 0.0), np.random.default_rng(0)))
         if measurement.ndim == 0 or measurement.size == 0:
             raise ValueError(f"noise must return an array with one entry or more, got the shape {measurement.shape}")
@@ -136,13 +135,7 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return {**info, "distance": float(goal_distance(obs["achieved_goal"], obs["desired_goal"], self._goal_space))}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[GoalObs, dict[str, Any]]:
-        """
-        Start an episode and measure its goal.
-
-        :param seed: Determines the noise, and what it determines in the env
-        :param options: The env's options
-        :return: The first observation and info
-        """
+        """Start an episode and measure its goal. The seed determines the noise, too."""
         if seed is not None:
             self._rng = np.random.default_rng(seed_sequence(seed, "NoisyGoal"))
         obs, info = self.env.reset(seed=seed, options=options)
@@ -150,12 +143,7 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return self._measured(obs), self._true_info(obs, info)
 
     def step(self, action: Any) -> tuple[GoalObs, SupportsFloat, bool, bool, dict[str, Any]]:
-        """
-        Step the env and measure the achieved goal.
-
-        :param action: The env's action
-        :return: Observation, reward, terminated, truncated, info
-        """
+        """Step the env and measure the achieved goal."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         measured, info = self._measured(obs), self._true_info(obs, info)
         if self._env_rewards or self.distance_threshold is not None:
@@ -164,12 +152,10 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
         """
-        The reward of measurements, for HER (see the class).
-
         :param achieved_goal: Measurements ``(…, *measurement_shape)``
         :param desired_goal: Measurements ``(…, *measurement_shape)``
         :param info: For the env's own ``compute_reward``
-        :return: Rewards ``(…)``
+        :return: Rewards of the measurements, for HER (see the class), ``(…)``
         """
         if self.distance_threshold is not None:
             return sparse_reward(goal_distance(achieved_goal, desired_goal, self._space) <= self.distance_threshold)

@@ -13,20 +13,20 @@ try:
 except ImportError as error:
     raise missing_simulator("A Sawyer task", error) from error
 
-# Where the hand starts in all four tasks of the paper; metaworld's window task of today starts at y = 0.4.
+# Where the hand starts in all four tasks of the paper; metaworld's window task now starts at y = 0.4.
 _HAND_START = np.array([0.0, 0.6, 0.2])
 
 
 class SawyerTask(MujocoGoalTask):
     """
-    A Sawyer arm moved by its hand, before an object.
+    A Sawyer arm that is controlled by its hand, in front of an object.
 
     The observation is the hand's xyz and the object's xyz, the action a move of the hand by up to 1 cm in x, y, z, and the
     closing of the gripper.
 
-    The simulator runs its own slow reset once; each episode begins from that state, restored, with the object moved.
-    Metaworld's `reset` can not be seeded, moves the hand through 500 steps of simulation each time, and gives a stale first
-    observation in two of these tasks; its `step` computes rewards that nobody reads here.
+    Metaworld's `reset` runs once; each episode restores that state and moves the object. That `reset` cannot be seeded, takes
+    500 steps of simulation, and returns a stale first observation in two of these tasks. Metaworld's `step` computes rewards
+    that are not used here.
 
     :param render_mode: None or "rgb_array"
     """
@@ -38,30 +38,30 @@ class SawyerTask(MujocoGoalTask):
     def __init__(self, render_mode: str | None = None) -> None:
         sawyer = self._sawyer = self.simulator()
         # The hand's bounds are metaworld's own; the object can leave the table.
-        hand = sawyer._HAND_SPACE
+        hand = sawyer._HAND_SPACE  # noqa: SLF001 (metaworld has no public name for the bounds)
         low, high = np.concatenate([hand.low, np.full(3, -3.0)]), np.concatenate([hand.high, np.full(3, 3.0)])
         super().__init__(sawyer.model, sawyer.data, low, high, action_size=4, render_mode=render_mode)
         self._hand = self.model.body("hand").id
-        self.model.site("goal").rgba[3] = 0.0  # ours is drawn instead
+        self.model.site("goal").rgba[3] = 0.0  # this package draws its own
         sawyer.hand_init_pos = _HAND_START
         self._place_furniture()
         mujoco.mj_resetData(self.model, self.data)
-        sawyer._reset_hand()
+        sawyer._reset_hand()  # noqa: SLF001 (the part of metaworld's reset that is needed)
         self._start = save_simulation(self.model, self.data)
 
     def _place_furniture(self) -> None:
-        """Put into place what never moves in this task."""
+        """Place what never moves in this task."""
 
     def _place_object(self) -> None:
-        """Draw where the object starts, and write it into the simulation."""
+        """Draw the object's initial position, and set it in the simulation."""
         raise NotImplementedError
 
     def _object_position(self) -> np.ndarray:
-        """Where the object is, (3,)."""
+        """:return: The object's position, (3,)"""
         raise NotImplementedError
 
     def _draw_goal(self) -> np.ndarray:
-        """A random goal."""
+        """:return: A random goal"""
         raise NotImplementedError
 
     def _begin_episode(self) -> np.ndarray:
@@ -132,9 +132,9 @@ class SawyerReach(_PuckTask):
 
 class _ObjectTask(SawyerTask):
     """
-    A task that scores the object's place. As in the paper, the goal has the hand at the same point, where it can not always
-    be: beside the window's handle it stays 5 cm off, in front of it 1 to 3 cm, and over the table 3 cm. Without the arm's part
-    it is a partial goal.
+    A task that scores the object's position. As in the paper, the goal has the hand at the same point, which it cannot always
+    reach: it stays 5 cm away beside the window's handle, 1 to 3 cm in front of it, and 3 cm over the table. Without the arm's
+    part it is a partial goal.
     """
 
     scored_slice = slice(3, 6)
@@ -155,7 +155,7 @@ class SawyerPush(_ObjectTask, _PuckTask):
     """
     Push a puck to a point. The goal is the hand's and the puck's xyz, both at that point; the puck's alone is scored.
 
-    The hand can not come lower than 0.046, so that its part of the goal (z = 0.015) can never be met exactly.
+    The hand cannot move below z = 0.046, so that its part of the goal (z = 0.015) is never reached exactly.
 
     :param render_mode: None or "rgb_array"
     :param arm_goal: False: the goal is the puck's xyz alone
@@ -210,7 +210,7 @@ class SawyerWindow(_SlideTask):
     simulator = SawyerWindowCloseEnvV3
     _furniture = ("window", (-0.1, 0.785, 0.2))
     _joint = "window_slide"
-    # The paper's range of the handle, x from -0.09 to 0.09. Today's rail goes on to 0.11.
+    # The paper's range of the handle, x from -0.09 to 0.09. The rail now continues to 0.11.
     _slide_range = (0.0, 0.18)
 
     def __init__(self, render_mode: str | None = None, arm_goal: bool = True) -> None:

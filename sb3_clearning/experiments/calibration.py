@@ -21,7 +21,7 @@ from sb3_clearning.prediction.calibration import Reliability, reliability
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.next_actions import TablePolicy
 from sb3_clearning.prediction.plots import plot_reliability
-from sb3_clearning.replay.experience import Experience, experience_from, take
+from sb3_clearning.replay.datasets import Experience, read_dataset, take
 from sb3_clearning.replay.geometric import future_rows
 
 FIELDS = ("task", "method", "gamma", "seed", "bin", "predicted", "frequency", "count", "ece")
@@ -53,7 +53,7 @@ def gridworld_task(seed: int, quick: bool) -> Task:
     def experience(data: Any, skip: int) -> Experience:
         arrays = {"observations": data.observations, "actions": data.actions, "next_observations": data.next_observations,
                   "truncations": data.ends}  # fmt: skip
-        return experience_from({key: value[skip:] for key, value in arrays.items()})
+        return read_dataset({key: value[skip:] for key, value in arrays.items()})
 
     def within(low: tuple[int, int], high: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda goals: np.asarray(((cell_of(goals) >= low) & (cell_of(goals) <= high)).all(axis=1))
@@ -93,7 +93,7 @@ def maze_rollouts(model: Any, n_episodes: int, seed: int, n_envs: int = 10) -> E
     )
     arrays = {"observations": states, "actions": np.array(columns[1], dtype=np.float32), "next_observations": following,
               "truncations": np.array(columns[3])}  # fmt: skip
-    return experience_from(arrays)
+    return read_dataset(arrays)
 
 
 def maze_task(seed: int, quick: bool) -> Task:

@@ -20,7 +20,7 @@ from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.dynamics import OneStepModel
 from sb3_clearning.prediction.estimator import FutureStateEstimator
-from sb3_clearning.replay.experience import Experience, experience_from, take
+from sb3_clearning.replay.datasets import Experience, read_dataset, take
 
 GAMMAS = (0.5, 0.8, 0.9, 0.95, 0.99)
 LABELS = {"mc": "MC C-learning", "td": "TD C-learning", "model": "one-step model"}
@@ -52,7 +52,7 @@ def load(name: str, data: Path, quick: bool = False) -> tuple[Experience, str]:
     """:return: The data without the global position, and where it comes from"""
     minari_name = f"mujoco/{name}/expert-v0"
     try:
-        return experience_from(minari_name), "Minari expert-v0"
+        return read_dataset(minari_name), "Minari expert-v0"
     except (FileNotFoundError, ImportError):
         path = data_to_read(name, data, quick)
     if not path.exists():
@@ -63,7 +63,7 @@ def load(name: str, data: Path, quick: bool = False) -> tuple[Experience, str]:
     arrays = dict(np.load(path))
     for key in ("observations", "next_observations"):
         arrays[key] = arrays[key][:, TASKS[name].n_position :]
-    return experience_from(arrays), "own PPO agent"
+    return read_dataset(arrays), "own PPO agent"
 
 
 def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON) -> Split:

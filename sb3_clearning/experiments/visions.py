@@ -20,7 +20,7 @@ from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read,
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.plots import background_of, expected_picture
-from sb3_clearning.replay.experience import Experience, experience_from
+from sb3_clearning.replay.datasets import Experience, read_dataset
 
 GAMMAS = (0.5, 0.9, 0.99)
 #: The paper's horizons, after which the agent has left the picture.
@@ -50,7 +50,7 @@ def load(name: str, data: Path, quick: bool = False) -> Experience:
         raise FileNotFoundError(
             f"{path} is not there: run `python -m sb3_clearning.experiments locomotion_data --tasks {name}`."
         )
-    return beginning(experience_from(dict(np.load(path))), HORIZONS[name])
+    return beginning(read_dataset(dict(np.load(path))), HORIZONS[name])
 
 
 class Camera:

@@ -1,6 +1,6 @@
 """
-A file of named arrays and a JSON document, as safetensors: reading it runs no code. It is whole or it is not there, and it
-knows its own checksum.
+Files of named arrays and a JSON document, as safetensors. Reading one runs no code. They are written atomically and carry
+their own checksum.
 """
 
 import hashlib
@@ -11,22 +11,22 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-#: Raised when a file's layout changes so that older versions of the package could not read it.
+#: Incremented when the layout changes so that older versions of the package cannot read it.
 VERSION = 1
 
 _PREFIX = "sb3_clearning."
 
 
 class UnreadableFileError(ValueError):
-    """A file that is cut off, changed, of another kind, of a later version, or that does not fit. Nothing was changed."""
+    """The file is truncated, damaged, of another kind or version, or does not fit. Nothing was changed."""
 
 
 def to_bytes(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
     """
     :param kind: What the file is: "buffer", "checkpoint", …
-    :param content: What JSON can hold
-    :param arrays: The arrays by their names
-    :return: The file
+    :param content: A JSON document
+    :param arrays: The arrays by name
+    :return: The file's bytes
     """
     from safetensors.numpy import save
 
@@ -39,9 +39,9 @@ def to_bytes(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) 
 def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     :param kind: What the file should be
-    :param data: The file
-    :param where: How the file is called in errors
-    :return: Its JSON document and its arrays, which can not be written to
+    :param data: The file's bytes
+    :param where: The file's name in errors
+    :return: Its JSON document and its arrays, which are read-only
     """
     from safetensors.numpy import load
 
@@ -49,10 +49,10 @@ def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[st
         arrays = load(data)
         header = _json(data[8 : 8 + int.from_bytes(data[:8], "little")].decode())["__metadata__"]
         found, version, text, checksum = (header[key] for key in ("format", "version", "content", "sha256"))
-    except Exception as error:  # whatever the parsers raise for bytes that are none of ours
+    except Exception as error:  # whatever the parsers raise for foreign bytes
         reason = f"{type(error).__name__}: {error}"[:200]
         raise UnreadableFileError(
-            f"{where} is cut off, damaged, or was not written by sb3_clearning ({reason}). Nothing was changed."
+            f"{where} is truncated, damaged, or was not written by sb3_clearning ({reason}). Nothing was changed."
         ) from error
     if found != _PREFIX + kind:
         raise UnreadableFileError(f"{where} holds {found!r}, not {_PREFIX + kind!r}. Nothing was changed.")
@@ -62,25 +62,25 @@ def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[st
             "version of sb3_clearning that wrote it. Nothing was changed."
         )
     try:
-        right = _checksum({"format": found, "version": version, "content": text}, arrays) == checksum
-        content = _json(text) if right else None
+        intact = _checksum({"format": found, "version": version, "content": text}, arrays) == checksum
+        content = _json(text) if intact else {}
+        if not isinstance(content, dict):
+            raise ValueError("it is not a JSON object")
     except Exception as error:
         raise UnreadableFileError(f"{where} has no readable content ({error}). Nothing was changed.") from error
-    if not right:
+    if not intact:
         raise UnreadableFileError(f"{where} was damaged or changed: its checksum does not match. Nothing was changed.")
-    if not isinstance(content, dict):
-        raise UnreadableFileError(f"{where} has no readable content. Nothing was changed.")
     return content, arrays
 
 
 def write_arrays(path: Path, kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
     """
-    Write a file beside its place and rename it: whatever happens meanwhile, the old file is whole or the new one is.
+    Write a file atomically.
 
-    :param path: The file's place
-    :param kind: What the file is
-    :param content: What JSON can hold
-    :param arrays: The arrays by their names
+    :param path: The file
+    :param kind: What it is
+    :param content: A JSON document
+    :param arrays: The arrays by name
     :return: The SHA-256 of the file's bytes
     """
     data = to_bytes(kind, content, arrays)
@@ -92,15 +92,15 @@ def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[
     """
     :param path: A file of :func:`write_arrays`
     :param kind: What the file should be
-    :param sha256: The SHA-256 that its bytes should have, if it is known
-    :return: Its JSON document and its arrays, which can not be written to
+    :param sha256: The expected SHA-256 of its bytes, if known
+    :return: Its JSON document and its arrays, which are read-only
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise UnreadableFileError(f"There is no file {path}.") from error
     except OSError as error:
-        raise UnreadableFileError(f"{path} can not be read: {error}.") from error
+        raise UnreadableFileError(f"{path} cannot be read: {error}.") from error
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise UnreadableFileError(f"{path} was damaged or changed: its checksum does not match. Nothing was changed.")
     return from_bytes(kind, data, str(path))
@@ -108,7 +108,9 @@ def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[
 
 def write_whole(path: Path, data: bytes) -> None:
     """
-    :param path: The file's place
+    Write a file atomically: to a temporary file next to it, synced and renamed. After a crash there is the old or the new one.
+
+    :param path: The file
     :param data: Its bytes
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -125,7 +127,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renaming last through a loss of power, where the system can."""
+    """Make a renaming survive a power failure, where the system can."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""Arguments and spaces as JSON, and back without running anything that a file names."""
+"""Arguments and spaces as JSON, and back. A file can only name known classes, so that reading it runs no code."""
 
 import math
 from typing import Any
@@ -28,32 +28,24 @@ _ACTIVATIONS = (
     "Identity",
     "SELU",
 )
+
+_EXTRACTORS = ("CombinedExtractor", "FlattenExtractor", "NatureCNN")
 _OPTIMIZERS = ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adamax", "NAdam", "RAdam")
 
-#: The classes that a file may name. Any other is passed again by whoever loads it.
+#: The classes that a file may name. Any other has to be passed again when the file is loaded.
 CLASSES: dict[str, type] = {
     **{f"torch.nn.{name}": getattr(nn, name) for name in _ACTIVATIONS},
     **{f"torch.optim.{name}": getattr(th.optim, name) for name in _OPTIMIZERS},
-    **{
-        f"stable_baselines3.{name}": getattr(torch_layers, name)
-        for name in ("CombinedExtractor", "FlattenExtractor", "NatureCNN")
-    },
+    **{f"stable_baselines3.{name}": getattr(torch_layers, name) for name in _EXTRACTORS},
 }
 _NAMES = {found: name for name, found in CLASSES.items()}
 
-#: The objects that a file may hold: for each class the arguments of its constructor, and the attributes that keep them.
+#: The objects that a file may hold: for each class the arguments of its constructor, and their attributes.
 _OBJECTS: dict[str, tuple[type, dict[str, str]]] = {
     "NormalActionNoise": (sb3_noise.NormalActionNoise, {"mean": "_mu", "sigma": "_sigma", "dtype": "_dtype"}),
     "OrnsteinUhlenbeckActionNoise": (
         sb3_noise.OrnsteinUhlenbeckActionNoise,
-        {
-            "mean": "_mu",
-            "sigma": "_sigma",
-            "theta": "_theta",
-            "dt": "_dt",
-            "initial_noise": "initial_noise",
-            "dtype": "_dtype",
-        },
+        {name: f"_{name}" for name in ("sigma", "theta", "dt", "dtype")} | {"mean": "_mu", "initial_noise": "initial_noise"},
     ),
     "VectorizedActionNoise": (sb3_noise.VectorizedActionNoise, {"base_noise": "base_noise", "n_envs": "n_envs"}),
     "FloatSchedule": (FloatSchedule, {"value_schedule": "value_schedule"}),
@@ -64,7 +56,7 @@ _OBJECTS: dict[str, tuple[type, dict[str, str]]] = {
 
 def register_class(name: str, found: type) -> None:
     """
-    Let files name a class of another room.
+    Let files name a class.
 
     :param name: Its name in files, which stays when the class moves
     :param found: The class
@@ -74,23 +66,30 @@ def register_class(name: str, found: type) -> None:
 
 def register_object(found: type, attributes: dict[str, str]) -> None:
     """
-    Let files hold objects of a class of another room.
+    Let files hold objects of a class.
 
     :param found: The class
-    :param attributes: The arguments of its constructor, and the attributes that keep them
+    :param attributes: The arguments of its constructor, and their attributes
     """
     _OBJECTS[found.__name__] = (found, attributes)
 
 
+def is_count(value: Any, below: int) -> bool:
+    """:return: Whether a value of a file is an integer, at least 0 and below a limit"""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def are_numbers(values: Any) -> bool:
+    """:return: Whether values of a file are finite numbers"""
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e300 for value in values)
+
+
 class NotPlainError(ValueError):
-    """A value that JSON can not hold, such as a function or an object of a user's class."""
+    """A value that JSON cannot hold, such as a function or an object of a user's class."""
 
 
 def encode(value: Any) -> Any:
-    """
-    :param value: An argument
-    :return: What JSON can hold, from which :func:`decode` makes the same value
-    """
+    """:return: An argument as JSON, for :func:`decode`"""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, np.integer)):
@@ -124,10 +123,7 @@ def _encode_named(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """
-    :param value: What :func:`encode` returned
-    :return: The argument
-    """
+    """:return: The argument of :func:`encode`"""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
@@ -149,21 +145,18 @@ def decode(value: Any) -> Any:
             found, kept = _OBJECTS[name]
             if set(arguments) == set(kept):
                 return found(**{key: decode(item) for key, item in arguments.items()})
-    raise UnreadableFileError(f"{str(value)[:100]} is not an argument that this version knows.")
+    raise UnreadableFileError(f"{str(value)[:100]} is not a known argument.")
 
 
 def _dtype(name: str) -> np.dtype:
     dtype = np.dtype(name)
     if dtype.kind not in "biuf":
-        raise UnreadableFileError(f"An array of {name} is not of numbers.")
+        raise UnreadableFileError(f"Invalid type of an array: {name}.")
     return dtype
 
 
 def encode_space(space: spaces.Space) -> dict[str, Any]:
-    """
-    :param space: A Dict, Box, Discrete, MultiDiscrete or MultiBinary
-    :return: What JSON can hold, from which :func:`decode_space` makes the same space
-    """
+    """:return: A Dict, Box, Discrete, MultiDiscrete or MultiBinary space as JSON, for :func:`decode_space`"""
     if isinstance(space, spaces.Dict):
         return {"Dict": {key: encode_space(part) for key, part in space.spaces.items()}}
     if isinstance(space, spaces.Box):
@@ -177,16 +170,13 @@ def encode_space(space: spaces.Space) -> dict[str, Any]:
     if isinstance(space, spaces.MultiDiscrete):
         return {"MultiDiscrete": encode(space.nvec)}
     if isinstance(space, spaces.MultiBinary):
-        # A size and a shape of one size are not equal to Gymnasium.
+        # Gymnasium distinguishes a size from a shape with one size.
         return {"MultiBinary": int(space.n) if isinstance(space.n, (int, np.integer)) else list(space.shape)}
-    raise NotPlainError(f"The space {space} can not be saved: use Dict, Box, Discrete, MultiDiscrete and MultiBinary.")
+    raise NotPlainError(f"The space {space} cannot be saved: use Dict, Box, Discrete, MultiDiscrete and MultiBinary.")
 
 
 def decode_space(value: Any) -> spaces.Space:
-    """
-    :param value: What :func:`encode_space` returned
-    :return: The space
-    """
+    """:return: The space of :func:`encode_space`"""
     match value:
         case {"Dict": dict(parts)}:
             return spaces.Dict([(key, decode_space(part)) for key, part in parts.items()])
@@ -199,7 +189,7 @@ def decode_space(value: Any) -> spaces.Space:
             return spaces.MultiDiscrete(decode(sizes))
         case {"MultiBinary": int(n) | list(n)}:
             return spaces.MultiBinary(n)
-    raise UnreadableFileError(f"{str(value)[:100]} is not a space that this version knows.")
+    raise UnreadableFileError(f"{str(value)[:100]} is not a known space.")
 
 
 def _bound(value: Any, shape: list[int], dtype: np.dtype) -> np.ndarray:

@@ -12,13 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from sb3_clearning.checks import are_sizes, check_number
+from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.estimator import achieved_goals, widest
 from sb3_clearning.prediction.next_actions import check_policy, policy_actions
 from sb3_clearning.prediction.queries import Estimate, FuturePredictor
 from sb3_clearning.prediction.training import standardisation
-from sb3_clearning.replay.datasets import Crop
-from sb3_clearning.replay.experience import Values, experience_from, n_rows, space_of
+from sb3_clearning.replay.datasets import Values, n_rows, read_dataset, space_of
 
 
 class OneStepModel(FuturePredictor):
@@ -75,7 +75,7 @@ class OneStepModel(FuturePredictor):
         :return: Itself
         """
         check_number("steps", steps, 1, whole=True)
-        experience = experience_from(dataset)
+        experience = read_dataset(dataset)
         if isinstance(dataset, Mapping):
             experience = replace(experience, action_space=widest(experience.action_space, policy))
         if not isinstance(experience.observation_space, spaces.Box):

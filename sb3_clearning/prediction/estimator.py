@@ -10,6 +10,7 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_clearning.checks import check_number
+from sb3_clearning.goal_spaces import Crop, crop_observation
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.next_actions import ActionPool, check_policy, following_actions, policy_actions
 from sb3_clearning.prediction.queries import FuturePredictor
@@ -20,8 +21,7 @@ from sb3_clearning.prediction.training import (
     standardisation,
     train_classifiers,
 )
-from sb3_clearning.replay.datasets import Crop, crop_observation
-from sb3_clearning.replay.experience import Experience, Values, experience_from, space_of
+from sb3_clearning.replay.datasets import Experience, Values, read_dataset, space_of
 
 SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
 
@@ -168,7 +168,7 @@ class FutureStateEstimator(FuturePredictor):
 
     def _read(self, dataset: Any, policy: Any, action_space: spaces.Space | None) -> Experience:
         """Read the dataset and choose the encoders."""
-        experience = experience_from(dataset, action_space)
+        experience = read_dataset(dataset, action_space)
         if action_space is None and isinstance(dataset, Mapping):
             experience = replace(experience, action_space=widest(experience.action_space, policy))
         observation_space = experience.observation_space

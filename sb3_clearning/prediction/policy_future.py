@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.queries import FuturePredictor
-from sb3_clearning.replay.experience import Values
+from sb3_clearning.replay.datasets import Values
 
 #: State and goal pairs that the networks take at once.
 CHUNK = 16_384
@@ -106,7 +106,7 @@ class PolicyFuture(FuturePredictor):
         assert isinstance(tensors, dict)
         model.policy.set_training_mode(False)
         if actions is None:
-            chosen = model.policy._predict(tensors, deterministic=True)
+            chosen = model.policy(tensors, deterministic=True)
         else:
             chosen = th.as_tensor(np.repeat(actions, m, axis=0), dtype=th.float32, device=model.device)
         logits = model.critic(tensors, chosen).mean(dim=0) - model.log_mass

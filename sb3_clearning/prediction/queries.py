@@ -8,7 +8,7 @@ import numpy as np
 
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.marginals import KernelMarginal, TableMarginal
-from sb3_clearning.replay.experience import Values
+from sb3_clearning.replay.datasets import Values
 
 #: Goals of the marginal that answers are averaged over, if the caller gives none. The paper: 1000.
 N_CANDIDATES = 1000

@@ -1,4 +1,4 @@
-"""GoalBatch: transitions with their goals, as an update reads them."""
+"""GoalBatch: transitions with their goals, the input of an update."""
 
 from functools import cached_property
 
@@ -7,33 +7,34 @@ import torch as th
 
 class GoalBatch:
     """
-    Transitions with their goals. There is no reward in it. What is a view is made when it is asked for.
+    Transitions with their goals, without rewards. Dicts of observations are made on first use, as views.
 
     :param rows: The float keys of the observations in the space's order, then the actions: ``(batch, features + action_dim)``
     :param next_rows: The float keys of the next observations, or with n-step sampling of those m steps ahead:
         ``(batch, features)``
-    :param side: The other keys of the observations
-    :param next_side: The other keys of the next observations
+    :param non_float: The other keys of the observations
+    :param next_non_float: The other keys of the next observations
     :param dones: ``(batch,)``, 1 where the environment truly terminated in the next observation (not where it was truncated)
     :param discounts: ``(batch,)``, gamma^m of the next observations m steps ahead; None: gamma, they are one step ahead
-    :param returns: ``(batch,)``, see :attr:`returns`; None: to be found from the rows of one step when asked for
+    :param returns: ``(batch,)``, see :attr:`returns`; None: computed on first use, from the rows of one step
     :param kinds: For each kind of goal its slice of the batch
-    :param layout: For each key of the space, in its order, its columns and its shape; no columns for those of ``side``
+    :param layout: For each key of the space, in its order, its columns and its shape; no columns for those of ``non_float``
     """
 
     def __init__(
         self,
         rows: th.Tensor,
         next_rows: th.Tensor,
-        side: dict[str, th.Tensor],
-        next_side: dict[str, th.Tensor],
+        non_float: dict[str, th.Tensor],
+        next_non_float: dict[str, th.Tensor],
         dones: th.Tensor,
         discounts: th.Tensor | None,
         returns: th.Tensor | None,
         kinds: dict[str, slice],
         layout: dict[str, tuple[slice | None, tuple[int, ...]]],
     ):
-        self._rows, self._next_rows, self._side, self._next_side, self._layout = rows, next_rows, side, next_side, layout
+        self._rows, self._next_rows, self._layout = rows, next_rows, layout
+        self._non_float, self._next_non_float = non_float, next_non_float
         self.dones, self.discounts, self._returns, self.kinds = dones, discounts, returns, kinds
 
     def __len__(self) -> int:
@@ -41,23 +42,23 @@ class GoalBatch:
 
     @property
     def inputs(self) -> th.Tensor | None:
-        """:return: Observations and actions as one matrix ``(batch, features + action_dim)``; None if a key is no float"""
-        return None if self._side else self._rows
+        """:return: Observations and actions as one matrix ``(batch, features + action_dim)``; None with non-float keys"""
+        return None if self._non_float else self._rows
 
     @property
     def next_inputs(self) -> th.Tensor | None:
-        """:return: Next observations as one matrix ``(batch, features)``; None if a key is not of floats"""
-        return None if self._side else self._next_rows
+        """:return: Next observations as one matrix ``(batch, features)``; None with non-float keys"""
+        return None if self._non_float else self._next_rows
 
     @cached_property
     def observations(self) -> dict[str, th.Tensor]:
         """:return: The states; ``desired_goal`` is the sampled goal"""
-        return self._as_dict(self._rows, self._side)
+        return self._as_dict(self._rows, self._non_float)
 
     @cached_property
     def next_observations(self) -> dict[str, th.Tensor]:
         """:return: The next states, with the same goals"""
-        return self._as_dict(self._next_rows, self._next_side)
+        return self._as_dict(self._next_rows, self._next_non_float)
 
     @cached_property
     def returns(self) -> th.Tensor:
@@ -77,8 +78,8 @@ class GoalBatch:
         """:return: ``(batch, action_dim)``, within [-1, 1]"""
         return self._rows[:, self._next_rows.shape[1] :]
 
-    def _as_dict(self, rows: th.Tensor, side: dict[str, th.Tensor]) -> dict[str, th.Tensor]:
+    def _as_dict(self, rows: th.Tensor, non_float: dict[str, th.Tensor]) -> dict[str, th.Tensor]:
         return {
-            key: side[key] if columns is None else rows[:, columns].reshape(-1, *shape)
+            key: non_float[key] if columns is None else rows[:, columns].reshape(-1, *shape)
             for key, (columns, shape) in self._layout.items()
         }

@@ -31,24 +31,38 @@ def truncated_geometric(horizon: np.ndarray, gamma: float, uniform: np.ndarray) 
 _FOREVER = np.iinfo(np.int32).max
 
 
+def future_offsets(horizon: np.ndarray, gamma: float, uniform: np.ndarray, terminated: np.ndarray | None = None) -> np.ndarray:
+    """
+    Draw offsets of future states within an episode.
+
+    :param horizon: The steps that are left, of any shape
+    :param gamma: The discount factor, within [0, 1]
+    :param uniform: Uniform draws from [0, 1), of the same shape
+    :param terminated: Where the environment terminated at the horizon. The agent is assumed to remain in the terminal state:
+        all larger offsets count as the horizon. None: offsets are truncated there
+    :return: The offsets, integers of the same shape
+    """
+    offset = truncated_geometric(horizon, gamma, uniform)
+    if terminated is None:
+        return offset
+    unlimited = truncated_geometric(np.full_like(horizon, _FOREVER), gamma, uniform)
+    return np.where(terminated, np.minimum(unlimited, horizon), offset)
+
+
 def future_rows(
     rows: np.ndarray, last: np.ndarray, terminations: np.ndarray, gamma: float, absorbing: bool, uniform: np.ndarray
 ) -> np.ndarray:
     r"""
-    For each transition one of the same episode, itself or later, at an offset with
-    :math:`P(\Delta) \propto \gamma^{\Delta - 1}`; its next state is the future goal.
+    For each transition draw one of the same episode, itself or later, at an offset with
+    :math:`P(\Delta) \propto \gamma^{\Delta - 1}`. Its next state is the future goal.
 
     :param rows: Transitions, of any shape
     :param last: ``(n,)``, for every transition the last one of its episode
     :param terminations: ``(n,)``
     :param gamma: The discount factor
-    :param absorbing: Whether a terminated episode stays in its final state for ever (else: offsets end with the episode)
+    :param absorbing: Whether the agent is assumed to remain in a terminal state (else: offsets end with the episode)
     :param uniform: Draws from [0, 1), of the shape of ``rows``
     :return: Rows, of the same shape
     """
-    horizon = last[rows] - rows + 1
-    offset = truncated_geometric(horizon, gamma, uniform)
-    if absorbing:
-        unlimited = truncated_geometric(np.full_like(horizon, _FOREVER), gamma, uniform)
-        offset = np.where(terminations[last[rows]], np.minimum(unlimited, horizon), offset)
-    return rows + offset - 1
+    end = last[rows]
+    return rows + future_offsets(end - rows + 1, gamma, uniform, terminations[end] if absorbing else None) - 1

@@ -1,4 +1,4 @@
-"""GoalReplayBuffer: goal sampling from stored episodes. It knows nothing of networks, losses or rewards."""
+"""GoalReplayBuffer: samples transitions with goals from stored episodes."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -6,13 +6,22 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.files.json_values import register_class
+from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.replay.batch import GoalBatch
-from sb3_clearning.replay.datasets import Crop, Observations, add_transitions, transitions_from_arrays, transitions_from_minari
-from sb3_clearning.replay.geometric import truncated_geometric
+from sb3_clearning.replay.datasets import (
+    Experience,
+    Values,
+    goal_transitions,
+    read_arrays,
+    read_minari,
+    with_achieved_goals,
+)
+from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.ring import EpisodeRing
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
@@ -77,30 +86,37 @@ class GoalReplayBuffer(EpisodeRing):
 
     def load_arrays(
         self,
-        observations: Observations,
+        observations: Values,
         actions: np.ndarray,
         terminations: np.ndarray,
         truncations: np.ndarray,
-        next_observations: Observations | None = None,
+        next_observations: Values | None = None,
         crop: Crop = None,
     ) -> int:
         """
-        Add the transitions of an offline dataset. See :func:`sb3_clearning.replay.datasets.transitions_from_arrays`.
+        Add the transitions of an offline dataset. Where the data has no ``desired_goal``, an episode's is the last goal that
+        it reached.
 
         :param observations: A dict of arrays ``(n, …)`` as the environment gives them (``achieved_goal`` and ``desired_goal``
             may be missing), or one array for the key ``observation``
         :param actions: ``(n, action_dim)``, in the range of the action space
         :param terminations: ``(n,)``, whether the environment terminated after the transition
-        :param truncations: ``(n,)``, whether the episode was cut off after the transition
+        :param truncations: ``(n,)``, whether the episode was truncated after the transition
         :param next_observations: Like ``observations``. If None, the next state is the following row, and the last transition
             of every episode, whose next state is unknown, is left out
         :param crop: The achieved goal as a function of the observation if the data has none: indices, a slice, a function of
             an array, or None for the whole observation
         :return: The number of transitions that were added
         """
-        return add_transitions(
-            self, transitions_from_arrays(self, observations, actions, terminations, truncations, next_observations, crop)
-        )
+        if isinstance(actions, Mapping):
+            raise ValueError(
+                "`actions` is a dict. The order is observations, actions, terminations, truncations; pass "
+                "`next_observations` by name."
+            )
+        states = with_achieved_goals(observations, crop)
+        next_states = None if next_observations is None else with_achieved_goals(next_observations, crop)
+        data = read_arrays(states, actions, terminations, truncations, next_states, self.observation_space, self.action_space)
+        return self._load(data, crop)
 
     def load_minari(self, dataset: Any, crop: Crop = None) -> int:
         """
@@ -110,7 +126,11 @@ class GoalReplayBuffer(EpisodeRing):
         :param crop: See :meth:`load_arrays`
         :return: The number of transitions that were added
         """
-        return add_transitions(self, transitions_from_minari(self, dataset, crop))
+        return self._load(read_minari(dataset), crop)
+
+    def _load(self, data: Experience, crop: Crop) -> int:
+        assert isinstance(self.action_space, spaces.Box)
+        return self.add_transitions(goal_transitions(data, self.observation_space, self.action_space, crop))
 
     # -- sampling ------------------------------------------------------------------------------------------------------
 
@@ -171,23 +191,24 @@ class GoalReplayBuffer(EpisodeRing):
         # The goals' places follow the batch's own next states, so that all are one gather.
         sources = self._goal_sources(index, window, kinds, gamma, absorbing)
         places = np.concatenate([end, *sources.values()], axis=1)
-        kept = self._kept.take(places)
-        rows, next_rows = self._rows.take(index, axis=0), self._next_rows(places, kept)
-        side = {key: array.take(index, axis=0) for key, array in self._side.items()}
-        next_side = {
+        slot = self.next_slot.take(places)
+        rows, next_rows = self.rows.take(index, axis=0), self._next_rows(places, slot)
+        non_float = {key: array.take(index, axis=0) for key, array in self.non_float.items()}
+        next_non_float = {
             key: (
-                self._next_side(key, places, kept)
+                self._next_non_float(key, places, slot)
                 if key == "achieved_goal"
-                else self._next_side(key, end, kept[:, :batch_size])
+                else self._next_non_float(key, end, slot[:, :batch_size])
             )
-            for key in self._side
+            for key in self.non_float
         }
-        goals = self._goals(rows, side, self._achieved(next_rows, next_side), kinds, sources)
-        kept, next_rows = kept[:, :batch_size], next_rows[:, :batch_size]
-        next_side = {key: array[:, :batch_size] for key, array in next_side.items()}
+        commanded = self._value("desired_goal", rows, non_float)
+        goals = self._goals(commanded, self._value("achieved_goal", next_rows, next_non_float), kinds, sources)
+        slot, next_rows = slot[:, :batch_size], next_rows[:, :batch_size]
+        next_non_float = {key: array[:, :batch_size] for key, array in next_non_float.items()}
         dones = np.zeros(index.shape, dtype=np.float32)
-        ended = kept >= self.n_envs
-        dones[ended] = self._kept_terminated[kept[ended]]
+        ended = slot >= self.n_envs
+        dones[ended] = self.slot_terminated[slot[ended]]
 
         hits = discounts = None
         if window is not None:
@@ -195,19 +216,20 @@ class GoalReplayBuffer(EpisodeRing):
             if returns:
                 hits = self._returns(index, window, goals, gamma)
         elif env is not None:  # normalized, goals and achieved goals cannot be compared any more
-            hits = self._same_goal(goals, self._achieved(next_rows, next_side), index.shape).astype(np.float32)
-        if "desired_goal" in self._columns:
-            columns = self._columns["desired_goal"]
+            achieved = self._value("achieved_goal", next_rows, next_non_float)
+            hits = self._same_goal(goals, achieved, index.shape).astype(np.float32)
+        if "desired_goal" in self.columns:
+            columns = self.columns["desired_goal"]
             rows[..., columns] = goals
             next_rows[..., columns] = goals
         else:
-            side["desired_goal"] = next_side["desired_goal"] = goals
+            non_float["desired_goal"] = next_non_float["desired_goal"] = goals
         return [
             self._to_batch(
                 rows[i],
                 next_rows[i],
-                self._at(side, i),
-                self._at(next_side, i),
+                {key: array[i] for key, array in non_float.items()},
+                {key: array[i] for key, array in next_non_float.items()},
                 dones[i],
                 None if discounts is None else discounts[i],
                 None if hits is None else hits[i],
@@ -235,9 +257,9 @@ class GoalReplayBuffer(EpisodeRing):
             if kind == "final":
                 sources[kind] = self._ahead(own, self._steps_left(own))
             elif kind == "future":
-                sources[kind] = self._ahead(own, self._offsets(own, self._steps_left(own), gamma, absorbing))
+                sources[kind] = self._later(own, self._steps_left(own), gamma, absorbing)
             elif kind == "next" and window is not None:
-                sources[kind] = self._ahead(own, self._offsets(own, window[:, part], gamma, absorbing))
+                sources[kind] = self._later(own, window[:, part], gamma, absorbing)
             elif kind == "random" and index.shape[1] == 1:
                 sources[kind] = self._draw(own.shape)
             elif kind == "random" and window is not None:
@@ -254,7 +276,7 @@ class GoalReplayBuffer(EpisodeRing):
             places = searching.nonzero()
             if not len(places[0]):
                 break
-            achieved = self._reached(self._ahead(index[places], np.full(len(places[0]), k)))
+            achieved = self._reached_goals(self._ahead(index[places], np.full(len(places[0]), k)))
             hit = self._same_goal(goals[places], achieved, places[0].shape)
             first = tuple(axis[hit] for axis in places)
             returns[first], searching[first] = gamma ** (k - 1), False
@@ -269,29 +291,18 @@ class GoalReplayBuffer(EpisodeRing):
         """:return: Stored transitions, each as likely; four times as fast as ``randint``"""
         return (np.random.random_sample(shape) * (self.size() * self.n_envs)).astype(np.int64)
 
-    @staticmethod
-    def _at(arrays: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
-        return {key: array[i] for key, array in arrays.items()}
-
     def _goals(
-        self,
-        rows: np.ndarray,
-        side: dict[str, np.ndarray],
-        achieved: np.ndarray,
-        kinds: dict[str, slice],
-        sources: dict[str, np.ndarray],
+        self, commanded: np.ndarray, achieved: np.ndarray, kinds: dict[str, slice], sources: dict[str, np.ndarray]
     ) -> np.ndarray:
         """
-        :param rows: The float keys of the states
-        :param side: Their other keys
+        :param commanded: The transitions' own commanded goals
         :param achieved: What the next states achieve, and after them those of the goals' sources
         :param kinds: For each kind of goal its slice of the batch
         :param sources: What :meth:`_goal_sources` returned
         :return: The goals of all transitions, flat if they are of floats
         """
-        commanded = rows[..., self._columns["desired_goal"]] if "desired_goal" in self._columns else side["desired_goal"]
         goals = np.empty_like(commanded)
-        batch_size = start = rows.shape[1]
+        batch_size = start = commanded.shape[1]
         for kind, part in kinds.items():
             if kind in sources:
                 end = start + part.stop - part.start
@@ -302,22 +313,16 @@ class GoalReplayBuffer(EpisodeRing):
             elif kind == "next":
                 goals[:, part] = achieved[:, part]
             elif batch_size == 1:
-                goals[:, part] = self._commanded(self._draw(goals.shape[:2]))
+                goals[:, part] = self._commanded_goals(self._draw(goals.shape[:2]))
             else:
                 partners = _partners(part.start, part.stop, batch_size)
                 goals[:, part] = (achieved if kind == "random" else commanded).take(partners, axis=1)
         return goals
 
-    def _achieved(self, next_rows: np.ndarray, next_side: dict[str, np.ndarray]) -> np.ndarray:
-        """:return: What the next states achieve, flat if it is of floats"""
-        if "achieved_goal" in self._columns:
-            return next_rows[..., self._columns["achieved_goal"]]
-        return next_side["achieved_goal"]
-
     def _steps_left(self, index: np.ndarray) -> np.ndarray:
         """:return: For each transition the recorded steps to the end of its episode, its own included"""
         position = index if self.n_envs == 1 else index // self.n_envs
-        last = self._last.take(index)
+        last = self.episode_end.take(index)
         last[last < 0] = (self.pos - 1) % self.buffer_size
         steps = last - position + 1
         steps[steps <= 0] += self.buffer_size  # over the ring's seam
@@ -329,42 +334,21 @@ class GoalReplayBuffer(EpisodeRing):
         size = self.buffer_size * self.n_envs
         return np.where(ahead >= size, ahead - size, ahead)
 
-    def _offsets(self, index: np.ndarray, horizon: np.ndarray, gamma: float, absorbing: bool) -> np.ndarray:
-        """
-        :param index: Transitions
-        :param horizon: For each the largest offset
-        :param gamma: The discount factor
-        :param absorbing: See :meth:`sample_goals`
-        :return: Offsets of later states, from the geometric law truncated to the horizon
-        """
+    def _later(self, index: np.ndarray, horizon: np.ndarray, gamma: float, absorbing: bool) -> np.ndarray:
+        """:return: For each transition one whose next state is at most ``horizon`` steps ahead, by the geometric law"""
         uniform = np.random.random_sample(index.shape)
-        offsets = truncated_geometric(horizon, gamma, uniform)
+        terminated = None
         if absorbing:
-            kept = self._kept[self._ahead(index, horizon)]
-            terminated = (kept >= self.n_envs) & self._kept_terminated[kept]
-            # All that lies beyond the termination is the final state.
-            unlimited = truncated_geometric(np.full_like(horizon, np.iinfo(np.int32).max), gamma, uniform)
-            offsets = np.where(terminated, np.minimum(unlimited, horizon), offsets)
-        return offsets
-
-    def _reached(self, index: np.ndarray) -> np.ndarray:
-        """:return: The achieved goals of the transitions' next states"""
-        kept = self._kept[index]
-        if "achieved_goal" in self._columns:
-            return self._next_rows(index, kept)[..., self._columns["achieved_goal"]]
-        return self._next_side("achieved_goal", index, kept)
-
-    def _commanded(self, index: np.ndarray) -> np.ndarray:
-        if "desired_goal" in self._columns:
-            return self._rows[index, self._columns["desired_goal"]]
-        return self._side["desired_goal"][index]
+            slot = self.next_slot[self._ahead(index, horizon)]
+            terminated = (slot >= self.n_envs) & self.slot_terminated[slot]
+        return self._ahead(index, future_offsets(horizon, gamma, uniform, terminated))
 
     def _to_batch(
         self,
         rows: np.ndarray,
         next_rows: np.ndarray,
-        side: dict[str, np.ndarray],
-        next_side: dict[str, np.ndarray],
+        non_float: dict[str, np.ndarray],
+        next_non_float: dict[str, np.ndarray],
         dones: np.ndarray,
         discounts: np.ndarray | None,
         returns: np.ndarray | None,
@@ -372,13 +356,13 @@ class GoalReplayBuffer(EpisodeRing):
         env: VecNormalize | None,
     ) -> GoalBatch:
         if env is not None:
-            self._normalize(rows, side, env)
-            self._normalize(next_rows, next_side, env)
+            self._normalize(rows, non_float, env)
+            self._normalize(next_rows, next_non_float, env)
         return GoalBatch(
             self.to_torch(rows, copy=False),
             self.to_torch(next_rows, copy=False),
-            {key: self.to_torch(array, copy=False) for key, array in side.items()},
-            {key: self.to_torch(array, copy=False) for key, array in next_side.items()},
+            {key: self.to_torch(array, copy=False) for key, array in non_float.items()},
+            {key: self.to_torch(array, copy=False) for key, array in next_non_float.items()},
             self.to_torch(dones, copy=False),
             None if discounts is None else self.to_torch(discounts, copy=False),
             None if returns is None else self.to_torch(returns, copy=False),
@@ -396,14 +380,13 @@ class GoalReplayBuffer(EpisodeRing):
             return super().to_torch(array, copy)
         return th.from_numpy(array)
 
-    def _normalize(self, rows: np.ndarray, side: dict[str, np.ndarray], env: VecNormalize) -> None:
-        """Normalize rows and side arrays in place. A goal has the statistics of ``desired_goal``, as where the policy acts."""
-        observations = {key: rows[:, columns].reshape(-1, *self._shapes[key]) for key, columns in self._columns.items()}
-        normalized = env.normalize_obs({**observations, **side})
+    def _normalize(self, rows: np.ndarray, non_float: dict[str, np.ndarray], env: VecNormalize) -> None:
+        """Normalize in place. A goal has the statistics of ``desired_goal``, as where the policy acts."""
+        normalized = env.normalize_obs({**self._split(rows), **non_float})
         assert isinstance(normalized, dict)
-        for key, columns in self._columns.items():
+        for key, columns in self.columns.items():
             rows[:, columns] = normalized[key].reshape(len(rows), -1)
-        side.update({key: normalized[key] for key in side})
+        non_float.update({key: normalized[key] for key in non_float})
 
 
 register_class("sb3_clearning.GoalReplayBuffer", GoalReplayBuffer)

@@ -1,57 +1,53 @@
-"""What happens to a run when an environment fails: a clear error, and no process left behind."""
+"""Environments that fail: a clear error, and no process left behind."""
 
 import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-if TYPE_CHECKING:
-    from sb3_clearning.common.goal_algorithm import GoalAlgorithm
-
 
 class EnvironmentDiedError(RuntimeError):
-    """A process of an environment has ended, or does not answer."""
+    """A process of an environment has died, or does not respond."""
 
 
 @contextlib.contextmanager
-def clear_faults(model: "GoalAlgorithm") -> Iterator[None]:
+def explain_env_failures(env: VecEnv | None, on_death: Callable[[], None], hint: Callable[[], str]) -> Iterator[None]:
     """
-    :param model: The model that learns meanwhile
+    Turn the death of an environment's process into a clear error, and leave no process behind.
+
+    :param env: The environments
+    :param on_death: Called when a process has died, before the error is raised
+    :param hint: Returns what errors say about resuming, or nothing
     """
-    with contextlib.ExitStack() as stack:
-        model._while_learning = stack
-        try:
-            with _noticed_deaths(model.env):
-                yield
-        except (EOFError, OSError) as error:
-            codes = _codes_of_the_dead(model.env)
-            if not codes:  # it has nothing to do with processes
-                error.add_note(_last_checkpoint(model))
-                raise
-            end_processes(model.env)
-            if model._rescue is not None:
-                model._rescue()
-            raise EnvironmentDiedError(
-                f"A process of the environments has died (exit codes {codes}; a negative one is a signal's number, and an "
-                "error of the environment itself is printed above). All of them were ended. " + _last_checkpoint(model)
-            ) from error
-        except Exception as error:
-            error.add_note(_last_checkpoint(model))
+    try:
+        with _noticed_deaths(env):
+            yield
+    except Exception as error:
+        codes = _codes_of_the_dead(env) if isinstance(error, (EOFError, OSError)) else []
+        if not codes:  # it has nothing to do with processes
+            if text := hint():
+                error.add_note(text)
             raise
+        end_processes(env)
+        on_death()
+        raise EnvironmentDiedError(
+            f"A process of the environments has died (exit codes {codes}; a negative one is a signal's number, and an error "
+            f"of the environment itself is printed above). All of them were ended. {hint()}"
+        ) from error
 
 
 @contextlib.contextmanager
 def _noticed_deaths(env: VecEnv | None) -> Iterator[None]:
     """
-    Hang up on a process that has died. A process that was forked shares its end of the connection with those forked after it,
-    so that waiting for its answer would never end.
+    Close the connection to a process that has died. A forked process shares its end of the connection with those forked after
+    it, so waiting for its answer would never end.
     """
     processes = _in_processes(env)
     watchable = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
@@ -71,26 +67,19 @@ def _noticed_deaths(env: VecEnv | None) -> Iterator[None]:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _last_checkpoint(model: "GoalAlgorithm") -> str:
-    if model._last_checkpoint is None:
-        return "No checkpoint was written: `callback=ResumableCheckpoint(folder)` does."
-    folder = str(model._last_checkpoint.parent)
-    return f"The last checkpoint is whole: go on with `{type(model).__name__}.resume({folder!r}, env)`."
-
-
 def _in_processes(env: VecEnv | None) -> SubprocVecEnv | None:
-    """:return: The environments if they run in processes of their own, else None"""
+    """:return: The environments if they run in subprocesses, else None"""
     while isinstance(env, VecEnvWrapper):
         env = env.venv
     return env if isinstance(env, SubprocVecEnv) else None
 
 
 def _codes_of_the_dead(env: VecEnv | None) -> list[int | None]:
-    """:return: The exit codes of the environments' processes, None for those that live; empty if all do"""
+    """:return: The exit codes of the environments' processes, None for those alive; empty if all are"""
     processes = _in_processes(env)
     if processes is None or processes.closed:
         return []
-    for _ in range(20):  # one that has hung up may be about to have its code
+    for _ in range(20):  # a process that has closed its connection may not have its code yet
         codes = [process.exitcode for process in processes.processes]
         if codes != [None] * len(codes):
             return codes
@@ -100,7 +89,7 @@ def _codes_of_the_dead(env: VecEnv | None) -> list[int | None]:
 
 def end_processes(env: VecEnv | None) -> None:
     """
-    End the processes of environments, of which some may be dead or hang, so that closing them would wait for ever.
+    End the processes of environments. Some may be dead or hang, so that ``close`` would wait forever.
 
     :param env: Vectorized environments; those in this process are left alone
     """
@@ -118,12 +107,12 @@ def end_processes(env: VecEnv | None) -> None:
 
 class StepTimeout(VecEnvWrapper):
     """
-    Vectorized environments that raise an error if they do not answer in time, where they would hang for ever::
+    Raises an error if vectorized environments do not respond in time, instead of waiting forever::
 
         env = StepTimeout(SubprocVecEnv([make_env] * 8), seconds=60)
 
-    Those in processes of their own are ended. Those in this process are interrupted if they hang in Python. It uses the alarm
-    of the system, so it works in the main thread, and not on Windows.
+    Subprocesses are ended. Environments in this process are interrupted if they hang in Python. It uses the system's alarm, so
+    it works only in the main thread, and not on Windows.
 
     :param venv: The vectorized environments
     :param seconds: How long a step or a reset may take
@@ -138,7 +127,7 @@ class StepTimeout(VecEnvWrapper):
         if not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
             raise ValueError(f"`seconds` must be a number above 0, not {seconds!r}.")
         if not hasattr(signal, "setitimer"):
-            raise ValueError("StepTimeout needs an alarm of the system, which Windows does not have.")
+            raise ValueError("StepTimeout needs the system's alarm, which Windows does not have.")
         self.seconds = seconds
 
     @contextlib.contextmanager
@@ -148,7 +137,7 @@ class StepTimeout(VecEnvWrapper):
 
         def too_late(number: int, frame: FrameType | None) -> NoReturn:
             raise EnvironmentDiedError(
-                f"The environments did not answer to a {what} within {self.seconds:g} seconds. Processes of theirs were ended."
+                f"The environments did not respond to a {what} within {self.seconds:g} seconds. Their processes were ended."
             )
 
         before = signal.signal(signal.SIGALRM, too_late)
@@ -164,16 +153,16 @@ class StepTimeout(VecEnvWrapper):
             signal.signal(signal.SIGALRM, before)
 
     def reset(self) -> VecEnvObs:
-        """:return: The first observations"""
+        """Reset within the time limit."""
         with self._limited("reset"):
             return self.venv.reset()
 
     def step_async(self, actions: np.ndarray) -> None:
-        """:param actions: The actions"""
+        """Send the actions within the time limit."""
         with self._limited("step"):  # sending waits, too, if nobody reads
             self.venv.step_async(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
-        """:return: What the environments answer"""
+        """Receive the step's result within the time limit."""
         with self._limited("step"):
             return self.venv.step_wait()

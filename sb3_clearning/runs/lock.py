@@ -1,4 +1,4 @@
-"""One run at a time writes into a folder."""
+"""A lock, so that only one run at a time writes into a folder."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ class FolderInUseError(RuntimeError):
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
     """
-    Hold a folder. The system lets it go when the process ends, however it ends.
+    Lock a folder. The system releases it when the process ends, however it ends.
 
     :param folder: The folder
     """
@@ -25,8 +25,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise FolderInUseError(
-            f"Another run writes its checkpoints into {folder}, and two would mix: give this one a folder of its own, or stop "
-            "the other."
+            f"Another run writes its checkpoints into {folder}. Give this run another folder, or stop the other one."
         ) from error
     try:
         yield

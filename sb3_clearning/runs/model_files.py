@@ -1,24 +1,33 @@
-"""The files that a model is saved to and made from: checkpoints, exports, replay buffers."""
+"""The files that a model is saved to and built from: checkpoints, exports, replay buffers."""
 
+import contextlib
 import io
 import pathlib
 import pickle
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch as th
-from stable_baselines3 import TD3
+from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv
 
+from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
+from sb3_clearning.files.json_values import is_count
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.runs.lock import run_lock
+from sb3_clearning.runs.model_state import DivergedError, build_model, check_finite_weights, snapshot_model
+from sb3_clearning.runs.snapshot import RunState, restore_normalization, snapshot_normalization
+from sb3_clearning.runs.store import CheckpointFolder
 
 SelfModelFiles = TypeVar("SelfModelFiles", bound="ModelFiles")
 
+#: Arguments that concern the machine that trained, and not the agent.
+_MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")
 
-class ModelFiles(TD3):
+
+class ModelFiles(RunState):
     """The part of :class:`GoalAlgorithm` that reads and writes files."""
-
-    replay_buffer: GoalReplayBuffer
 
     @classmethod
     def resume(
@@ -29,30 +38,62 @@ class ModelFiles(TD3):
         **arguments: Any,
     ) -> SelfModelFiles:
         """
-        Go on with a run that :class:`ResumableCheckpoint` watched over. Afterwards call ``learn`` (or ``learn_offline``) as
-        the run did, with the same number of steps: it makes those that are left.
+        Resume a run that had a :class:`ResumableCheckpoint`. Afterwards call ``learn`` (or ``learn_offline``) as the run did,
+        with the same number of steps: it takes those that are left.
 
-        :param folder: The run's folder, of which the newest whole checkpoint is taken
-        :param env: The same environment, made anew
-        :param device: The device; None: the one of the checkpoint, if there is one here
-        :param arguments: Arguments in the place of the saved ones; those that are objects of Python, such as functions, are
-            not saved and have to be passed again
+        :param folder: The run's folder. Its newest complete checkpoint is used
+        :param env: The same environment, newly created
+        :param device: The device; None: the one of the checkpoint, if it is available
+        :param arguments: Arguments that replace the saved ones. Python objects such as functions are not saved and have to be
+            passed again
         :return: The model
         """
-        from sb3_clearning.runs.resuming import resume_model
-
-        return resume_model(cls, folder, env, device, arguments)  # type: ignore[type-var]
+        if env is None:
+            raise ValueError("`resume` needs the environment that the run learned in: pass `env`.")
+        files = CheckpointFolder(pathlib.Path(folder))
+        with contextlib.ExitStack() as stack:
+            if files.paths():
+                with contextlib.suppress(OSError):  # nobody writes into a read-only folder
+                    stack.enter_context(run_lock(files.folder))
+            checkpoint = files.read_newest()
+        wrapped = cls._wrap_env(maybe_make_env(env, 0), 0)
+        content, arrays, where = checkpoint.content, checkpoint.arrays, str(checkpoint.path)
+        with _unreadable(where, "checkpoint"):
+            model = build_model(cls, content, arrays, wrapped, device, arguments, where)
+            if model.n_envs != content["n_envs"]:
+                raise UnreadableFileError(
+                    f"{where} is of {content['n_envs']} environments, not of {model.n_envs}: pass as many, or use `load`."
+                )
+            schedule = [content["number"], content["key"], 0 if content["regular_at"] is None else content["regular_at"]]
+            if not all(is_count(count, 2**62) for count in schedule):
+                raise UnreadableFileError(f"{where}: invalid number, key or step of the checkpoint: {str(schedule)[:200]}.")
+            checkpoint.restore_buffer(model.replay_buffer)
+            model.restore_run(checkpoint)
+        files.continue_from(checkpoint, model.replay_buffer)
+        model.session.resume(checkpoint, files)
+        return model
 
     def export(self, path: str | pathlib.Path) -> None:
         """
         Write the agent to a file to share: weights, optimizers and the statistics of a VecNormalize as safetensors, arguments
-        and spaces as JSON. Unlike a .zip of :meth:`save`, it can not run code where it is loaded.
+        and spaces as JSON. Unlike a .zip of :meth:`save`, it runs no code when it is loaded.
 
-        :param path: The file, by custom ``….safetensors``; it appears whole, or the old one stays
+        :param path: The file, usually ``….safetensors``; it is written atomically
         """
-        from sb3_clearning.runs.export import export_model
-
-        export_model(self, path)  # type: ignore[arg-type]
+        try:
+            check_finite_weights(self)
+        except DivergedError as error:
+            error.add_note(f"Nothing was saved. {self.session.hint(self)}")
+            raise
+        content, arrays = snapshot_model(self)
+        for name in _MACHINE_ARGUMENTS:
+            content["arguments"].pop(name, None)
+            content["not_held"].pop(name, None)
+        if self._vec_normalize_env is not None:
+            arrays.update(snapshot_normalization(self._vec_normalize_env))
+            # One per environment, and others may use more or fewer.
+            del arrays["normalize/returns"]
+        write_arrays(pathlib.Path(path), "export", content, arrays)
 
     @classmethod
     def from_export(
@@ -63,26 +104,37 @@ class ModelFiles(TD3):
         **arguments: Any,
     ) -> SelfModelFiles:
         """
-        Make a model from a file of :meth:`export`, for prediction, evaluation and further training.
+        Build a model from a file of :meth:`export`, for prediction, evaluation and further training.
 
         :param path: The file
-        :param env: The environment to learn in, in a VecNormalize if the agent had one; not needed for prediction, for which a
-            VecNormalize's observations have to be normalized beforehand
+        :param env: The environment to learn in, in a VecNormalize if the agent had one. Prediction needs none; its
+            observations must be normalized already
         :param device: The device
-        :param arguments: Arguments in the place of the exported ones; those that were objects of Python, such as functions,
-            are not exported and have to be passed again
+        :param arguments: Arguments that replace the exported ones. Python objects such as functions are not exported and have
+            to be passed again
         :return: The model
         """
-        from sb3_clearning.runs.export import model_from_export
-
-        return model_from_export(cls, path, env, device, arguments)  # type: ignore[type-var]
+        content, arrays = read_arrays(pathlib.Path(path), "export")
+        wrapped = None if env is None else cls._wrap_env(maybe_make_env(env, 0), 0)
+        statistics = {name: array for name, array in arrays.items() if name.startswith("normalize/")}
+        with _unreadable(path, "exported agent"):
+            model = build_model(cls, content, arrays, wrapped, device, arguments, str(path))
+            normalize = model.get_vec_normalize_env()
+            if (normalize is None) == bool(statistics) and env is not None:
+                raise UnreadableFileError(
+                    f"{path} was exported {'with' if statistics else 'without'} a VecNormalize: pass an environment "
+                    f"{'wrapped in one, with the same arguments' if statistics else 'without one'}."
+                )
+            if normalize is not None:
+                restore_normalization(normalize, {**statistics, "normalize/returns": normalize.returns})
+        return model
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
         """
         Load a replay buffer that :meth:`save_replay_buffer` wrote. No environment is needed.
 
         :param path: Path to the pickled replay buffer. Like all pickles, it can run code: load only your own
-        :param truncate_last_traj: Whether the episodes that went on when it was saved have ended since
+        :param truncate_last_traj: Whether to truncate the episodes that were in progress when it was saved
         """
         try:
             buffer = load_from_pkl(path, self.verbose)
@@ -106,3 +158,14 @@ class ModelFiles(TD3):
             buffer.truncate_last_trajectory()
         buffer.device = self.device
         self.replay_buffer = buffer
+
+
+@contextlib.contextmanager
+def _unreadable(path: str | pathlib.Path, kind: str) -> Iterator[None]:
+    """Turn what constructors raise for invalid arguments into the error for files."""
+    try:
+        yield
+    except UnreadableFileError:
+        raise
+    except Exception as error:
+        raise UnreadableFileError(f"{path} is not a valid {kind} ({type(error).__name__}: {error}).") from error

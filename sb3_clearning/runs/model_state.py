@@ -1,4 +1,4 @@
-"""A model as arrays and JSON: its arguments, spaces, weights and optimizers. Checkpoints and exports are made of it."""
+"""A model as arrays and JSON, for checkpoints and exports: its arguments, spaces, weights and optimizers."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -16,9 +16,9 @@ from sb3_clearning.files.array_file import UnreadableFileError
 from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_space
 
 if TYPE_CHECKING:
-    from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+    from sb3_clearning.runs.snapshot import RunState
 
-Model = TypeVar("Model", bound="GoalAlgorithm")
+Model = TypeVar("Model", bound="RunState")
 
 _PACKAGES = ("sb3_clearning", "stable_baselines3", "torch", "numpy", "gymnasium")
 
@@ -31,11 +31,26 @@ def _version(package: str) -> str | None:
         return None
 
 
-def take_model(model: "GoalAlgorithm") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+class DivergedError(ValueError):
     """
-    :param model: A model
-    :return: What JSON can hold of it, and the arrays of its weights and optimizers
+    Training has diverged.
+
+    :param what: What shows it
     """
+
+    def __init__(self, what: str):
+        super().__init__(f"{what}: training has diverged. Use a lower `learning_rate` or `w_clip` (of CLearning).")
+
+
+def check_finite_weights(model: "RunState") -> None:
+    """Raise an error if training has diverged, before a good file is replaced by one that nobody can use."""
+    for name, tensor in model.policy.state_dict().items():
+        if tensor.is_floating_point() and not th.isfinite(tensor).all():
+            raise DivergedError(f"The weights `{name}` are not finite")
+
+
+def snapshot_model(model: "RunState") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """:return: The JSON part of a model, and the arrays of its weights and optimizers"""
     arguments, not_held = {}, {}
     for name, value in [("policy", model.policy_class), *model.constructor_arguments().items()]:
         try:
@@ -53,9 +68,9 @@ def take_model(model: "GoalAlgorithm") -> tuple[dict[str, Any], dict[str, np.nda
         "device": str(model.device),
         "groups": {},
     }
-    _, others = model._get_torch_save_params()
+    _, others = model._get_torch_save_params()  # noqa: SLF001 (SB3's hook for what `save` writes)
     if others:
-        raise NotPlainError(f"{type(model).__name__} saves the tensors {others}, for which this file has no place.")
+        raise NotPlainError(f"{type(model).__name__} has other tensors to save, {others}, which this file cannot hold.")
     arrays: dict[str, np.ndarray] = {}
     for owner, state in model.get_parameters().items():
         if owner == "policy":
@@ -69,16 +84,6 @@ def take_model(model: "GoalAlgorithm") -> tuple[dict[str, Any], dict[str, np.nda
     return content, arrays
 
 
-def check_finite_weights(model: "GoalAlgorithm") -> None:
-    """Raise an error if training has diverged, before a good file is replaced by one that nobody can use."""
-    for name, tensor in model.policy.state_dict().items():
-        if tensor.is_floating_point() and not th.isfinite(tensor).all():
-            raise ValueError(
-                f"The weights `{name}` are not finite: training has diverged, and nothing was saved. The last checkpoint is "
-                "whole: go on from it with a lower `learning_rate` or `w_clip`."
-            )
-
-
 def build_model(
     algorithm: type[Model],
     content: dict[str, Any],
@@ -90,12 +95,12 @@ def build_model(
 ) -> Model:
     """
     :param algorithm: The model's class
-    :param content: What :func:`take_model` returned
+    :param content: What :func:`snapshot_model` returned
     :param arrays: Its arrays
     :param env: The environment; None: for prediction only
-    :param device: The device; None: the one it was saved on, if there is one here
-    :param given: Arguments in the place of the saved ones
-    :param where: How the file is called in errors
+    :param device: The device; None: the saved one, if it is available
+    :param given: Arguments that replace the saved ones
+    :param where: The file's name in errors
     :return: A model with these arguments, weights and optimizers
     """
     if content.get("algorithm") != algorithm.__name__:
@@ -107,8 +112,7 @@ def build_model(
     if missing:
         again = ", ".join(f"{name}=…" for name in missing)
         raise UnreadableFileError(
-            f"{where} holds only plain data, and these arguments were objects of Python: {missing}. Pass them again: "
-            f"({again})."
+            f"{where} holds only plain data, and these arguments are Python objects: {missing}. Pass them again: ({again})."
         )
     arguments = {name: decode(value) for name, value in content["arguments"].items() if name not in given}
     saved_spaces = (decode_space(content["observation_space"]), decode_space(content["action_space"]))
@@ -116,15 +120,17 @@ def build_model(
     if device is None:
         device = "cpu" if content["device"] == "cpu" else "auto"
     if env is None:
-        model = algorithm(env=None, device=device, **{**arguments, **given, "_init_setup_model": False})
+        model = algorithm(
+            env=None, device=device, **{**arguments, **given, "_init_setup_model": False}  # type: ignore[arg-type]
+        )
         model.observation_space, model.action_space, model.n_envs = *saved_spaces, 1
-        model._setup_model()
+        model._setup_model()  # noqa: SLF001 (as in SB3's `load`)
     else:
         ours = (env.observation_space, env.action_space)
         if ours != saved_spaces:
             raise UnreadableFileError(f"The environment's spaces {ours} are not those of {where}: {saved_spaces}.")
         model = algorithm(env=env, device=device, **{**arguments, **given})
-    set_parameters(model, content, arrays, where)
+    restore_parameters(model, content, arrays, where)
     return model
 
 
@@ -134,9 +140,9 @@ def _check_sizes(policy_kwargs: Any, saved_spaces: tuple[spaces.Space, ...], n_n
     for sizes in _lists_of_numbers(policy_kwargs):
         layers = [1, *sizes, 1]
         if any(a * b * n_critics > n_critics + n_numbers for a, b in pairwise(layers)):
-            raise UnreadableFileError(f"{where} has not the weights of the networks that it tells of: {str(sizes)[:100]}.")
+            raise UnreadableFileError(f"{where}: stored weights do not match the declared architecture {str(sizes)[:100]}.")
     if sum(flatdim(space) for space in saved_spaces) > max(n_numbers, 2**20):
-        raise UnreadableFileError(f"{where} has not the weights of networks for its spaces.")
+        raise UnreadableFileError(f"{where}: stored weights do not match the declared spaces.")
 
 
 def _lists_of_numbers(value: Any) -> Iterator[list[int]]:
@@ -152,12 +158,12 @@ def _lists_of_numbers(value: Any) -> Iterator[list[int]]:
             yield from _lists_of_numbers(item)
 
 
-def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str, np.ndarray], where: str) -> None:
+def restore_parameters(model: "RunState", content: dict[str, Any], arrays: dict[str, np.ndarray], where: str) -> None:
     """
     :param model: A model with the same arguments
-    :param content: What :func:`take_model` returned
+    :param content: What :func:`snapshot_model` returned
     :param arrays: Its arrays
-    :param where: How the file is called in errors
+    :param where: The file's name in errors
     """
     own = model.get_parameters()
     ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
@@ -166,7 +172,7 @@ def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
     theirs = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
     if ours != theirs:
         different = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
-        raise UnreadableFileError(f"{where} has not the weights of these networks; {str(different)[:200]} differ.")
+        raise UnreadableFileError(f"{where}: stored weights do not match these networks; {str(different)[:200]} differ.")
     states = {
         owner: _optimizer_state(owner, own[owner], content["groups"].get(owner), arrays, model, where)
         for owner in own
@@ -177,18 +183,18 @@ def set_parameters(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict
 
 
 def _optimizer_state(
-    owner: str, own: dict[str, Any], groups: Any, arrays: dict[str, np.ndarray], model: "GoalAlgorithm", where: str
+    owner: str, own: dict[str, Any], groups: Any, arrays: dict[str, np.ndarray], model: "RunState", where: str
 ) -> dict[str, Any]:
-    """:return: The optimizer's state as its own ``load_state_dict`` takes it, after a check against the fresh one's"""
+    """:return: The optimizer's state for its ``load_state_dict``, checked against the fresh one's"""
     groups = decode(groups)
 
     def kinds(given: Any) -> list[dict[str, str]]:
         return [{key: _kind(value) for key, value in group.items()} for group in given]
 
     if not isinstance(groups, list) or kinds(groups) != kinds(own["param_groups"]):
-        raise UnreadableFileError(f"{where} has no settings of `{owner}` that fit.")
+        raise UnreadableFileError(f"{where}: the settings of `{owner}` do not match.")
     if [group["params"] for group in groups] != [group["params"] for group in own["param_groups"]]:
-        raise UnreadableFileError(f"{where} has the state of other parameters for `{owner}`.")
+        raise UnreadableFileError(f"{where}: the state of `{owner}` is of other parameters.")
     part: Any = model
     for name in owner.split("."):
         part = getattr(part, name)
@@ -199,12 +205,12 @@ def _optimizer_state(
             continue
         index, _, slot = name.removeprefix(f"{owner}/").partition("/")
         if not index.isascii() or not index.isdigit() or int(index) >= len(parameters) or not slot.isidentifier():
-            raise UnreadableFileError(f"{where} has a state {name!r} that no parameter has.")
+            raise UnreadableFileError(f"{where}: the state {name!r} belongs to no parameter.")
         if array.shape not in ((), tuple(parameters[int(index)].shape)) or array.dtype.kind not in "fiu":
-            raise UnreadableFileError(f"{where} has a state {name!r} of another shape than its parameter.")
+            raise UnreadableFileError(f"{where}: shape mismatch of the state {name!r} and its parameter.")
         state.setdefault(int(index), {})[slot] = _tensor(array)
     if len({frozenset(slots) for slots in state.values()}) > 1:
-        raise UnreadableFileError(f"{where} has not the whole state of `{owner}`.")
+        raise UnreadableFileError(f"{where}: the state of `{owner}` is incomplete.")
     return {"state": state, "param_groups": groups}
 
 

@@ -1,6 +1,8 @@
 """The random generators that training draws from: Python's, NumPy's, PyTorch's and the action space's."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,10 @@ from gymnasium import spaces
 from sb3_clearning.files.array_file import UnreadableFileError
 
 
-def take_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def snapshot_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     :param action_space: The action space, which the uniform warm-up draws from
-    :return: What JSON can hold of the states, and their arrays
+    :return: The JSON part of the states, and their arrays
     """
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
@@ -33,10 +35,10 @@ def take_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], dict
     return content, arrays
 
 
-def set_random_states(action_space: spaces.Space, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def restore_random_states(action_space: spaces.Space, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """
     :param action_space: The action space
-    :param content: What :func:`take_random_states` returned
+    :param content: What :func:`snapshot_random_states` returned
     :param arrays: Its arrays
     """
     try:
@@ -50,14 +52,26 @@ def set_random_states(action_space: spaces.Space, content: dict[str, Any], array
         if th.cuda.is_available() and "random.cuda.0" in arrays:
             names = [f"random.cuda.{i}" for i in range(th.cuda.device_count())]
             th.cuda.set_rng_state_all([th.from_numpy(arrays[name].copy()) for name in names if name in arrays])
-    except Exception as error:  # whatever the four libraries raise for a state that is none
-        raise UnreadableFileError(
-            f"The checkpoint's random states are unreadable ({type(error).__name__}: {error})."
-        ) from error
+    except Exception as error:  # whatever the four libraries raise for an invalid state
+        raise UnreadableFileError(f"Invalid random states in the checkpoint ({type(error).__name__}: {error}).") from error
+
+
+@contextmanager
+def preserved_random_states(action_space: spaces.Space) -> Iterator[None]:
+    """
+    Leave the generators as they were, so that training draws the same numbers as without what happens inside.
+
+    :param action_space: The action space
+    """
+    content, arrays = snapshot_random_states(action_space)
+    try:
+        yield
+    finally:
+        restore_random_states(action_space, content, arrays)
 
 
 def _as_text(state: dict[str, Any]) -> dict[str, Any]:
-    """:return: The state with its 128-bit integers as text, which every JSON reader can hold"""
+    """:return: The state with its 128-bit integers as text, which every JSON reader understands"""
     return {key: _as_text(item) if isinstance(item, dict) else str(item) for key, item in state.items()}
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the run fulfils between two steps."""
+"""Defers Ctrl-C and SIGTERM until the current step is complete."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasa
 
 
 class Interrupts:
-    """Remembers the first signal. A second one does what it would have done without us: it ends the program at once."""
+    """Remembers the first signal. A second one has its usual effect: it ends the program at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -25,7 +25,7 @@ class Interrupts:
             yield
             return
         previous = {number: signal.getsignal(number) for number in _SIGNALS}
-        # Whoever ignores a signal (nohup) or has set a handler from C keeps it.
+        # A signal that is ignored (nohup) or has a handler from C stays as it is.
         ours = [number for number, handler in previous.items() if handler not in (signal.SIG_IGN, None)]
 
         def restore() -> None:
@@ -47,7 +47,7 @@ class Interrupts:
         """
         End the run as the signal would have.
 
-        :param message: How to go on
+        :param message: How to resume
         """
         assert self.received is not None
         print(message, file=sys.stderr, flush=True)

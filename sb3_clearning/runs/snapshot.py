@@ -1,10 +1,10 @@
 """
 The state of a run between two steps, beyond the model and its buffer: counters, random states, noises, the normalization, the
-logs, and where the environments are.
+logs, and the environments.
 
-An environment can not be saved in general. So a run with checkpoints resets the environments at each of them, with a seed that
-is in the checkpoint; whoever goes on resets them with the same seed and has the same environments. A checkpoint between two
-such resets holds the actions since the last one, and whoever goes on takes them again.
+An environment cannot be saved in general. So a run with checkpoints resets the environments at each of them, with a seed that
+is in the checkpoint; a resumed run resets them with the same seed and has the same environments. A checkpoint between two
+such resets holds the actions since the last one, and a resumed run replays them.
 """
 
 import warnings
@@ -12,103 +12,36 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch as th
 from gymnasium import spaces
+from stable_baselines3 import TD3
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.files.array_file import UnreadableFileError
-from sb3_clearning.runs.random_states import set_random_states, take_random_states
+from sb3_clearning.files.json_values import are_numbers, is_count
+from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.runs.random_states import restore_random_states, snapshot_random_states
+from sb3_clearning.runs.session import EpisodeLog, RunSession
+from sb3_clearning.runs.store import Checkpoint
 
 if TYPE_CHECKING:
-    from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+    from sb3_clearning.common.distances import DistanceTracker
+    from sb3_clearning.common.metrics import TensorMeans
+    from sb3_clearning.common.noise import ModelNoises
+    from sb3_clearning.common.policies import CLearningPolicy
 
 _OBS = ("last_obs", "last_original_obs")
-_COUNTERS = ("num_timesteps", "_episode_num", "_n_updates", "_total_timesteps", "_call_started_at")
+_COUNTERS = ("num_timesteps", "_episode_num", "_n_updates", "_total_timesteps")
 
 
-class EpisodesStart:
-    """
-    A reset of all environments with a known seed, and the actions since.
-
-    :param seed: The seed
-    """
-
-    def __init__(self, seed: int):
-        self.seed = seed
-        self.actions: list[np.ndarray] = []
-
-
-def begin_episodes(model: "GoalAlgorithm", seed: int, reset: bool = True) -> None:
-    """
-    End the episodes that go on, as truncated, and begin new ones.
-
-    :param model: The model
-    :param seed: The seed of the new ones
-    :param reset: Whether to reset the environments; else only whoever goes on from the checkpoint does
-    """
-    model.replay_buffer.truncate_last_trajectory()
-    model._distances.restart()
-    model._warmup.reset()
-    if model.action_noise is not None:
-        model.action_noise.reset()
-    model._episodes_start = EpisodesStart(seed)
-    model._last_obs = None
-    if reset:
-        _reset(model, seed)
-        model._check_finite(_original(model))
-
-
-def _reset(model: "GoalAlgorithm", seed: int) -> None:
-    assert model.env is not None
-    model.env.seed(seed)
-    model._last_obs = model.env.reset()  # type: ignore[assignment]
-    if model._vec_normalize_env is not None:
-        model._last_original_obs = model._vec_normalize_env.get_original_obs()
-
-
-def _original(model: "GoalAlgorithm") -> dict[str, np.ndarray]:
-    obs = model._last_obs if model._vec_normalize_env is None else model._last_original_obs
-    assert isinstance(obs, dict)
-    return obs
-
-
-# -- taking ------------------------------------------------------------------------------------------------------------
-
-
-def can_go_on_within_episodes(model: "GoalAlgorithm") -> bool:
-    """:return: Whether the middle of an episode can be saved, which depends on the action noise"""
-    return model.noises_can_be_saved()
-
-
-def take_run(model: "GoalAlgorithm", online: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """
-    :param model: The model, between two steps
-    :param online: Whether the run collects experience
-    :return: What JSON can hold of the run's state, and its arrays
-    """
-    random, arrays = take_random_states(model.action_space)
-    content: dict[str, Any] = {
-        "online": online,
-        "counters": {name: getattr(model, name) for name in _COUNTERS},
-        "random": random,
-        "logs": _take_logs(model),
-        "noise": {},
-        "seed": None,
-    }
-    if online:
-        assert model._episodes_start is not None
-        content["seed"] = model._episodes_start.seed
-        if model._episodes_start.actions:
-            arrays["replay"] = np.stack(model._episodes_start.actions)
-        for name, obs in (("last_obs", model._last_obs), ("last_original_obs", model._last_original_obs)):
-            if isinstance(obs, dict) and model._last_obs is not None:
-                arrays.update({f"{name}/{key}": np.asarray(value) for key, value in obs.items()})
-        content["noise"] = model.snapshot_noises(arrays)
-    arrays.update(model._distances.snapshot())
-    if model._vec_normalize_env is not None:
-        arrays.update(take_normalization(model._vec_normalize_env))
-    return content, arrays
+def check_observations(obs: dict[str, np.ndarray]) -> None:
+    """Raise an error for observations with NaN or inf, before they reach the buffer or the networks."""
+    for key, value in obs.items():
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"The environment returned NaN or inf in the observation's key `{key}`. Training stopped before it reached "
+                "the replay buffer or the networks. Fix the environment, or end its episodes earlier."
+            )
 
 
 def normalized_keys(env: VecNormalize | None) -> set[str]:
@@ -119,183 +52,229 @@ def normalized_keys(env: VecNormalize | None) -> set[str]:
     return set() if env is None or not env.norm_obs else set(env.obs_rms)
 
 
-def take_normalization(env: VecNormalize) -> dict[str, np.ndarray]:
-    """
-    :param env: A VecNormalize
-    :return: The arrays of its statistics
-    """
-    statistics: dict[str, RunningMeanStd] = {"reward": env.ret_rms}
-    if env.norm_obs:
-        assert isinstance(env.obs_rms, dict)
-        statistics.update({f"obs/{key}": value for key, value in env.obs_rms.items()})
+def _statistics(env: VecNormalize) -> dict[str, RunningMeanStd]:
+    observations = env.obs_rms if env.norm_obs else {}
+    assert isinstance(observations, dict)
+    return {"reward": env.ret_rms, **{f"obs/{key}": value for key, value in observations.items()}}
+
+
+def snapshot_normalization(env: VecNormalize) -> dict[str, np.ndarray]:
+    """:return: The arrays of a VecNormalize's statistics"""
     arrays = {
         f"normalize/{name}/{part}": np.asarray(getattr(value, part), dtype=np.float64)
-        for name, value in statistics.items()
+        for name, value in _statistics(env).items()
         for part in ("mean", "var", "count")
     }
     return {**arrays, "normalize/returns": env.returns}
 
 
-def set_normalization(env: VecNormalize, arrays: dict[str, np.ndarray]) -> None:
+def restore_normalization(env: VecNormalize, arrays: dict[str, np.ndarray]) -> None:
     """
-    :param env: A VecNormalize
-    :param arrays: What :func:`take_normalization` returned, among others
+    :param env: A VecNormalize with the same arguments
+    :param arrays: What :func:`snapshot_normalization` returned, among others
     """
-    own, found = take_normalization(env), {key: value for key, value in arrays.items() if key.startswith("normalize/")}
+    own, found = snapshot_normalization(env), {key: value for key, value in arrays.items() if key.startswith("normalize/")}
     if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in found.items()}:
-        raise UnreadableFileError("The file has not the statistics of this VecNormalize: make it with the same arguments.")
-    for key, value in found.items():
-        name, part = key.removeprefix("normalize/").rpartition("/")[::2]
-        if key == "normalize/returns":
-            env.returns = value.copy()
-            continue
-        statistics = env.ret_rms if name == "reward" else env.obs_rms[name.removeprefix("obs/")]
-        setattr(statistics, part, value.item() if part == "count" else value.copy())
+        raise UnreadableFileError("The file has other statistics than this VecNormalize: create it with the same arguments.")
+    env.returns = found["normalize/returns"].copy()
+    for name, statistics in _statistics(env).items():
+        mean, var, count = (found[f"normalize/{name}/{part}"] for part in ("mean", "var", "count"))
+        statistics.mean, statistics.var, statistics.count = mean.copy(), var.copy(), count.item()
 
 
-def _take_logs(model: "GoalAlgorithm") -> dict[str, Any]:
-    episodes = [
-        {key: float(value) for key, value in episode.items() if isinstance(value, (int, float, np.number))}
-        for episode in model.ep_info_buffer or ()
-    ]
-    return {
-        "episodes": [{key: value for key, value in episode.items() if np.isfinite(value)} for episode in episodes],
-        "successes": [float(success) for success in model.ep_success_buffer or ()],
-        "distances": [list(episode) for episode in model._distances.episodes],
-        "metrics": {name: [total.item(), model._metrics._counts[name]] for name, total in model._metrics._sums.items()},
-    }
+class RunState(TD3):
+    """The part of :class:`GoalAlgorithm` that knows the state of its run, and restores it."""
 
+    policy: "CLearningPolicy"
+    replay_buffer: GoalReplayBuffer
+    _session: RunSession
+    _distances: "DistanceTracker"
+    _metrics: "TensorMeans"
 
-# -- going on ----------------------------------------------------------------------------------------------------------
+    @property
+    def session(self) -> RunSession:
+        """:return: The owner of the run"""
+        return self._session
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """:return: The numbers of steps and of updates"""
+        return self.num_timesteps, self._n_updates
 
-def check_run(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """
-    Raise an error for a state that no run can have been in, before anything is changed.
+    @property
+    def needs_reset(self) -> bool:
+        """:return: Whether the environments have to be reset before the next step"""
+        return self._last_obs is None
 
-    :param model: A model with the same spaces and number of environments
-    :param content: What :func:`take_run` returned
-    :param arrays: Its arrays
-    """
-    online, seed, logs = content["online"], content["seed"], content["logs"]
-    if type(online) is not bool or not (_is_count(seed, 2**32) if online else seed is None):
-        raise UnreadableFileError(f"The checkpoint's environments had the seed {str(seed)[:50]}, which is none.")
-    if not isinstance(content["noise"], dict) or not isinstance(content["random"], dict):
-        raise UnreadableFileError("The checkpoint has no states of the noises or of the random generators.")
-    action_shape, observation_space = model.action_space.shape, model.observation_space
-    assert action_shape is not None
-    assert isinstance(observation_space, spaces.Dict)
-    replay = arrays.get("replay")
-    shape = (model.n_envs, *action_shape)
-    if replay is not None and (replay.shape[1:] != shape or replay.dtype.kind != "f" or not np.isfinite(replay).all()):
-        raise UnreadableFileError("The checkpoint's actions since the last reset are not of this action space.")
-    known = {
-        f"{name}/{key}": (model.n_envs, *(space.shape or ())) for name in _OBS for key, space in observation_space.items()
-    }
-    found = {name: array.shape for name, array in arrays.items() if name.startswith(tuple(f"{kind}/" for kind in _OBS))}
-    wholly = all(sum(name.startswith(f"{kind}/") for name in found) in (0, len(observation_space.spaces)) for kind in _OBS)
-    if not wholly or any(known.get(name) != shape for name, shape in found.items()):
-        raise UnreadableFileError("The checkpoint's last observations are not of this observation space.")
-    right = all(
-        [
-            all(_are_numbers(episode.values()) and {"r", "l"} <= set(episode) for episode in logs["episodes"]),
-            _are_numbers(logs["successes"]),
-            all(_are_numbers(episode) and len(episode) == model._distances.n_measures for episode in logs["distances"]),
-            all(_are_numbers([total]) and _is_count(count, 2**62) for total, count in logs["metrics"].values()),
-        ]
-    )
-    if not right:
-        raise UnreadableFileError("The checkpoint's logs are none.")
+    def constructor_arguments(self) -> dict[str, Any]:
+        """:return: The arguments of the constructor as they are now, without policy and env"""
+        raise NotImplementedError
 
+    def noises(self) -> "ModelNoises":
+        """:return: The noises of exploration"""
+        raise NotImplementedError
 
-def _is_count(value: Any, below: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+    # -- episodes ----------------------------------------------------------------------------------------------------------
 
+    def end_episodes(self) -> None:
+        """Truncate the episodes in progress: the environments are about to be reset."""
+        self.replay_buffer.truncate_last_trajectory()
+        self._distances.restart()
 
-def _are_numbers(values: Any) -> bool:
-    return all(isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e300 for value in values)
+    def begin_episodes(self, seed: int, reset: bool = True) -> None:
+        """
+        Truncate the episodes in progress and begin new ones.
 
+        :param seed: The seed of the new ones
+        :param reset: Whether to reset the environments; else only a run resumed from the checkpoint does
+        """
+        self.end_episodes()
+        self.noises().reset()
+        self._session.episodes = EpisodeLog(seed)
+        self._last_obs = None
+        if reset:
+            self._reset_envs(seed)
+            self.check_last_observations()
 
-def set_counters(model: "GoalAlgorithm", content: dict[str, Any]) -> None:
-    """
-    :param model: A model
-    :param content: What :func:`take_run` returned
-    """
-    counters = content["counters"]
-    if set(counters) != set(_COUNTERS) or not all(_is_count(value, 2**62) for value in counters.values()):
-        raise UnreadableFileError(f"The checkpoint's counters are {str(counters)[:200]}.")
-    for name, value in counters.items():
-        setattr(model, name, value)
+    def _reset_envs(self, seed: int) -> None:
+        assert self.env is not None
+        self.env.seed(seed)
+        self._observe(self.env.reset())
 
+    def _observe(self, obs: Any) -> None:
+        self._last_obs = obs
+        if self._vec_normalize_env is not None:
+            self._last_original_obs = self._vec_normalize_env.get_original_obs()
 
-def set_logs(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """
-    :param model: A model
-    :param content: What :func:`take_run` returned
-    :param arrays: Its arrays
-    """
-    logs = content["logs"]
-    model.ep_info_buffer = deque(logs["episodes"], maxlen=model._stats_window_size)
-    model.ep_success_buffer = deque(logs["successes"], maxlen=model._stats_window_size)
-    model._distances.restore(logs["distances"], arrays)
-    for name, (total, count) in logs["metrics"].items():
-        model._metrics._sums[name] = th.tensor(float(total), device=model.device)
-        model._metrics._counts[name] = int(count)
+    def _raw_observations(self) -> dict[str, np.ndarray]:
+        """:return: The last observations before normalization. VecNormalize may clip inf, but the buffer gets these"""
+        obs = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
+        assert isinstance(obs, dict)
+        return obs
 
+    def check_last_observations(self) -> None:
+        """Raise an error for NaN or inf in the environments' last observations."""
+        check_observations(self._raw_observations())
 
-def find_environments(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
-    """
-    Bring the environments to where they were: a reset with the same seed, then the same actions.
+    def replay_environments(self, checkpoint: Checkpoint) -> bool:
+        """
+        Bring the environments back to where they were: a reset with the same seed, then the same actions.
 
-    :param model: The model; it gets its last observations
-    :param content: What :func:`take_run` returned
-    :param arrays: Its arrays
-    :return: Whether they came out where they were; if not, their episodes are truncated
-    """
-    assert model.env is not None
-    seed, actions = content["seed"], arrays.get("replay", ())
-    normalize = model._vec_normalize_env
-    expected = {
-        name: {key.removeprefix(f"{name}/"): value.copy() for key, value in arrays.items() if key.startswith(f"{name}/")}
-        for name in _OBS
-    }
-    if normalize is not None and not expected["last_obs"]:
-        set_normalization(normalize, arrays)  # the reset goes into the statistics
-    _reset(model, seed)
-    for action in actions:
-        model._last_obs = model.env.step(action)[0]  # type: ignore[assignment]
+        :return: Whether that worked; if not, new episodes begin
+        """
+        assert self.env is not None
+        seed, arrays, normalize = checkpoint.content["seed"], checkpoint.arrays, self._vec_normalize_env
+        expected = {
+            name: {key.removeprefix(f"{name}/"): value.copy() for key, value in arrays.items() if key.startswith(f"{name}/")}
+            for name in _OBS
+        }
+        if normalize is not None and not expected["last_obs"]:
+            restore_normalization(normalize, arrays)  # the reset updates the statistics
+        self._reset_envs(seed)
+        self._session.episodes = EpisodeLog(seed, arrays.get("replay", ()))
+        for action in self._session.episodes.actions:
+            self._observe(self.env.step(action.copy())[0])
+        if not expected["last_obs"]:
+            return True
+        found = self._raw_observations()
+        wanted = expected["last_obs" if normalize is None else "last_original_obs"]
         if normalize is not None:
-            model._last_original_obs = normalize.get_original_obs()
-    model._episodes_start = EpisodesStart(seed)
-    model._episodes_start.actions = [action.copy() for action in actions]
-    if not expected["last_obs"]:
-        return True
-    found = _original(model)
-    wanted = expected["last_obs" if normalize is None else "last_original_obs"]
-    if normalize is not None:
-        set_normalization(normalize, arrays)
-    if found.keys() == wanted.keys() and all(np.array_equal(found[key], wanted[key]) for key in found):
-        model._last_obs = expected["last_obs"]
-        return True
-    warnings.warn(
-        "The environment did not come out where it was: after `reset(seed=…)` and the same actions its observations differ, "
-        "so its randomness is not governed by the seed. The run goes on, with new episodes, but not to the same weights as an "
-        "undisturbed one.",
-        stacklevel=2,
-    )
-    begin_episodes(model, seed)
-    return False
+            restore_normalization(normalize, arrays)
+        if found.keys() == wanted.keys() and all(np.array_equal(found[key], wanted[key]) for key in found):
+            self._last_obs = expected["last_obs"]
+            return True
+        warnings.warn(
+            "The environment could not be restored: after `reset(seed=…)` and the same actions its observations differ, so "
+            "the seed does not govern its randomness. The run continues with new episodes, but not to the same weights as an "
+            "uninterrupted one.",
+            stacklevel=2,
+        )
+        self.begin_episodes(seed)
+        return False
 
+    # -- snapshot ----------------------------------------------------------------------------------------------------------
 
-def set_generators(model: "GoalAlgorithm", content: dict[str, Any], arrays: dict[str, np.ndarray], noises: bool) -> None:
-    """
-    The last thing before the run goes on: nothing may be drawn in between.
+    def snapshot_run(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """:return: The JSON part of the run's state, and its arrays"""
+        random, arrays = snapshot_random_states(self.action_space)
+        distances, distance_arrays = self._distances.snapshot()
+        arrays.update(distance_arrays)
+        infos = [
+            {key: float(value) for key, value in info.items() if isinstance(value, (int, float, np.number))}
+            for info in self.ep_info_buffer or ()
+        ]
+        content: dict[str, Any] = {
+            "online": not self._session.offline,
+            "counters": {
+                **{name: getattr(self, name) for name in _COUNTERS},
+                "_call_started_at": self._session.call_started_at,
+            },
+            "random": random,
+            "logs": {
+                "episodes": [{key: value for key, value in info.items() if np.isfinite(value)} for info in infos],
+                "successes": [float(success) for success in self.ep_success_buffer or ()],
+                "distances": distances,
+                "metrics": self._metrics.snapshot(),
+            },
+            "noise": {},
+            "seed": None,
+        }
+        if content["online"]:
+            episodes = self._session.episodes
+            assert episodes is not None
+            content["seed"] = episodes.seed
+            if episodes.actions:
+                arrays["replay"] = np.stack(episodes.actions)
+            for name, obs in (("last_obs", self._last_obs), ("last_original_obs", self._last_original_obs)):
+                if isinstance(obs, dict) and self._last_obs is not None:
+                    arrays.update({f"{name}/{key}": np.asarray(value) for key, value in obs.items()})
+            content["noise"] = self.noises().snapshot(arrays)
+        if self._vec_normalize_env is not None:
+            arrays.update(snapshot_normalization(self._vec_normalize_env))
+        return content, arrays
 
-    :param model: The model
-    :param content: What :func:`take_run` returned
-    :param arrays: Its arrays
-    :param noises: Whether the noises go on, too; else new episodes have begun
-    """
-    if noises:
-        model.restore_noises(content["noise"], arrays)
-    set_random_states(model.action_space, content["random"], arrays)
+    def restore_run(self, checkpoint: Checkpoint) -> None:
+        """Restore counters, logs and the normalization. The rest is checked, and restored when learning starts."""
+        content, arrays = checkpoint.content, checkpoint.arrays
+        online, seed, counters, logs = (content[name] for name in ("online", "seed", "counters", "logs"))
+        if type(online) is not bool or not (is_count(seed, 2**32) if online else seed is None):
+            raise UnreadableFileError(f"Invalid environment seed in checkpoint: {str(seed)[:50]}.")
+        if not isinstance(content["noise"], dict) or not isinstance(content["random"], dict):
+            raise UnreadableFileError("The states of noises or random generators are missing in the checkpoint.")
+        self._check_environments(arrays)
+        if set(counters) != {*_COUNTERS, "_call_started_at"} or not all(is_count(value, 2**62) for value in counters.values()):
+            raise UnreadableFileError(f"Invalid counters in checkpoint: {str(counters)[:200]}.")
+        infos, successes = logs["episodes"], logs["successes"]
+        if not are_numbers(successes) or not all(are_numbers(info.values()) and {"r", "l"} <= set(info) for info in infos):
+            raise UnreadableFileError("Invalid logs of episodes in checkpoint.")
+        for name in _COUNTERS:
+            setattr(self, name, counters[name])
+        self._session.call_started_at = counters["_call_started_at"]
+        self.ep_info_buffer = deque(infos, maxlen=self._stats_window_size)
+        self.ep_success_buffer = deque(successes, maxlen=self._stats_window_size)
+        self._distances.restore(logs["distances"], arrays)
+        self._metrics.restore(logs["metrics"], self.device)
+        if self._vec_normalize_env is not None:
+            restore_normalization(self._vec_normalize_env, arrays)
+
+    def _check_environments(self, arrays: dict[str, np.ndarray]) -> None:
+        """Raise an error unless the actions to replay and the last observations are of this model's spaces."""
+        assert self.action_space.shape is not None
+        assert isinstance(self.observation_space, spaces.Dict)
+        replay, shape = arrays.get("replay"), (self.n_envs, *self.action_space.shape)
+        if replay is not None and (replay.shape[1:] != shape or replay.dtype.kind != "f" or not np.isfinite(replay).all()):
+            raise UnreadableFileError("The checkpoint's actions since the last reset do not fit the action space.")
+        shapes = {key: (self.n_envs, *(space.shape or ())) for key, space in self.observation_space.items()}
+        for name in _OBS:
+            found = {key.removeprefix(f"{name}/"): array.shape for key, array in arrays.items() if key.startswith(f"{name}/")}
+            if found and found != shapes:
+                raise UnreadableFileError("The checkpoint's last observations do not fit the observation space.")
+
+    def restore_generators(self, checkpoint: Checkpoint, noises: bool) -> None:
+        """
+        :param checkpoint: The checkpoint
+        :param noises: Whether to restore the noises, too; else new episodes have begun
+        """
+        if noises:
+            self.noises().restore(checkpoint.content["noise"], checkpoint.arrays)
+        restore_random_states(self.action_space, checkpoint.content["random"], checkpoint.arrays)

@@ -1,44 +1,30 @@
 """
-A folder of checkpoints. A checkpoint is one file that appears whole, by a renaming, after the segments of the buffer that it
-names; files are never changed, and removed only when no checkpoint that is kept names them.
+A folder of checkpoints. A checkpoint is one file, written atomically after the segments of the buffer that it names. Files are
+never changed, and removed only when no remaining checkpoint names them.
 """
 
 import contextlib
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
-from sb3_clearning.replay.ring_file import (
-    Segment,
-    join_segments,
-    oldest_step,
-    settled_until,
-    take_head,
-    take_segment,
-)
-
-if TYPE_CHECKING:
-    from sb3_clearning.replay.ring import EpisodeRing
+from sb3_clearning.replay.ring_file import RingFiles, Segment, join_segments
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})\.safetensors")
 _SEGMENT = re.compile(r"buffer-\d{6,12}-\d{1,18}-\d{1,18}\.safetensors")
 
 
-def number_of(path: Path) -> int:
-    """
-    :param path: A checkpoint's file
-    :return: Its number
-    """
+def _number(path: Path) -> int:
     return int(path.stem.rpartition("-")[2])
 
 
 class Checkpoint(NamedTuple):
     """
-    A checkpoint that was read whole.
+    A checkpoint, completely read.
 
     :param path: Its file
     :param content: Its JSON document
@@ -51,6 +37,12 @@ class Checkpoint(NamedTuple):
     arrays: dict[str, np.ndarray]
     buffer: dict[str, np.ndarray]
 
+    def restore_buffer(self, ring: RingFiles) -> None:
+        """:param ring: Gets the checkpoint's buffer"""
+        prefix = "buffer/"
+        open_episodes = {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
+        ring.restore(self.content["buffer"], open_episodes, self.buffer)
+
 
 class CheckpointFolder:
     """
@@ -59,44 +51,49 @@ class CheckpointFolder:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        # The ring whose steps are in the segments, known by its storage, and up to which step these are final.
+        # The number of the last checkpoint of this run; None: that of the newest file.
+        self._last_number: int | None = None
+        # The storage of the ring whose steps are in the segments, and up to which step these are final.
         self._storage: np.ndarray | None = None
-        self._settled = 0
+        self._immutable_until = 0
         self._segments: list[dict[str, Any]] = []
-        self._kept: dict[Path, list[dict[str, Any]]] = {}
+        self._segments_of: dict[Path, list[dict[str, Any]]] = {}
 
     def paths(self) -> list[Path]:
         """:return: The files of checkpoints, the newest first"""
         if not self.folder.is_dir():
             return []
         found = (path for path in self.folder.iterdir() if _CHECKPOINT.fullmatch(path.name))
-        return sorted(found, key=number_of, reverse=True)
+        return sorted(found, key=_number, reverse=True)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def write(self, number: int, content: dict[str, Any], arrays: dict[str, np.ndarray], ring: "EpisodeRing") -> Path:
+    def write(self, content: dict[str, Any], arrays: dict[str, np.ndarray], ring: RingFiles) -> Path:
         """
-        :param number: The number of the checkpoint, which counts up
-        :param content: Its JSON document
+        :param content: The checkpoint's JSON document
         :param arrays: Its arrays
-        :param ring: The buffer, of which what is new goes into a segment
+        :param ring: The buffer. What is new in it becomes a segment
         :return: The checkpoint's file
         """
-        if self._storage is not ring._rows:  # another buffer than last time, or emptied since
-            self._storage, self._settled, self._segments = ring._rows, 0, []
-        oldest, first = oldest_step(ring), max(self._settled, oldest_step(ring))
-        segments = [segment for segment in self._segments if segment["end"] > oldest and segment["first"] < first]
-        if first < ring.added:
-            segment = take_segment(ring, first)
+        if self._last_number is None:
+            self._last_number = max(map(_number, self.paths()), default=0)
+        number = self._last_number + 1
+        if self._storage is not ring.storage:  # another buffer than last time, or emptied since
+            self._storage, self._immutable_until, self._segments = ring.storage, 0, []
+        first = max(self._immutable_until, ring.oldest_step)
+        segments = [named for named in self._segments if named["end"] > ring.oldest_step and named["first"] < first]
+        if first < ring.total_added:
+            segment = ring.snapshot_segment(first)
             path = self.folder / f"buffer-{number:06d}-{segment.first}-{segment.end}.safetensors"
             sha256 = write_arrays(path, "segment", {"first": segment.first, "end": segment.end}, segment.arrays)
             segments.append({"file": path.name, "first": segment.first, "end": segment.end, "sha256": sha256})
-        head, newest = take_head(ring)
-        content = {**content, "number": number, "buffer": {**head, "segments": segments}}
+        buffer, open_episodes = ring.snapshot_open_episodes()
+        content = {**content, "number": number, "buffer": {**buffer, "segments": segments}}
+        arrays = {**arrays, **{f"buffer/{name}": array for name, array in open_episodes.items()}}
         path = self.folder / f"checkpoint-{number:06d}.safetensors"
-        write_arrays(path, "checkpoint", content, {**arrays, **{f"buffer/{name}": array for name, array in newest.items()}})
-        self._segments, self._settled = segments, settled_until(ring)
-        self._kept[path] = segments
+        write_arrays(path, "checkpoint", content, arrays)
+        self._last_number, self._segments, self._immutable_until = number, segments, ring.immutable_until
+        self._segments_of[path] = segments
         return path
 
     def remove_old(self, newest: Path, keep: int) -> None:
@@ -104,36 +101,37 @@ class CheckpointFolder:
         :param newest: The newest checkpoint
         :param keep: How many stay, the newest included
         """
-        kept = [path for path in self.paths() if number_of(path) <= number_of(newest)][:keep]
-        named = {segment["file"] for path in kept for segment in self._kept.get(path, ())}
-        if not all(path in self._kept for path in kept):
-            return  # of a run before this one, and nobody has read it yet
+        kept = [path for path in self.paths() if _number(path) <= _number(newest)][:keep]
+        named = {segment["file"] for path in kept for segment in self._segments_of.get(path, ())}
+        if not all(path in self._segments_of for path in kept):
+            return  # of an earlier run, and not read yet
         stale = [path for path in self.paths() if path not in kept]
         stale += [path for path in self.folder.iterdir() if _SEGMENT.fullmatch(path.name) and path.name not in named]
-        stale += [path for path in self.folder.glob(".*.part")]
-        for path in stale:  # checkpoints first: none is left without its segments
-            self._kept.pop(path, None)
+        stale += self.folder.glob(".*.part")
+        for path in stale:  # checkpoints first, so that none is left without its segments
+            self._segments_of.pop(path, None)
             with contextlib.suppress(OSError):
                 path.unlink()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def newest(self) -> Checkpoint:
-        """:return: The newest whole checkpoint"""
-        paths = self.paths()
-        if not paths:
-            raise UnreadableFileError(f"There is no checkpoint in {self.folder}.")
+    def read_newest(self) -> Checkpoint:
+        """:return: The newest checkpoint that is complete"""
         errors = []
-        for path in paths:
+        for path in self.paths():
             try:
                 checkpoint = self._read(path)
             except UnreadableFileError as error:
                 errors.append(str(error))
                 continue
             if errors:
-                warnings.warn(f"The newest whole checkpoint is {path}: {' '.join(errors)}", stacklevel=3)
+                warnings.warn(f"The newest complete checkpoint is {path}: {' '.join(errors)}", stacklevel=3)
             return checkpoint
-        raise UnreadableFileError(f"No checkpoint in {self.folder} is whole: {' '.join(errors)}")
+        if not errors:
+            raise UnreadableFileError(
+                f"There is no checkpoint in {self.folder}: start a run with `callback=ResumableCheckpoint(folder)`."
+            )
+        raise UnreadableFileError(f"No checkpoint in {self.folder} is complete: {' '.join(errors)}")
 
     def _read(self, path: Path) -> Checkpoint:
         content, arrays = read_arrays(path, "checkpoint")
@@ -148,23 +146,24 @@ class CheckpointFolder:
             buffer = join_segments(segments, head["oldest"], head["added"])
         except UnreadableFileError:
             raise
-        except Exception as error:  # a file of ours with a checksum of its own, but other things in it
+        except Exception as error:  # the checksum is right, but the content is not a checkpoint's
             raise UnreadableFileError(f"{path} is not a checkpoint ({type(error).__name__}: {error}).") from error
         return Checkpoint(path, content, arrays, buffer)
 
-    def go_on(self, checkpoint: Checkpoint, ring: "EpisodeRing") -> None:
+    def continue_from(self, checkpoint: Checkpoint, ring: RingFiles) -> None:
         """
         Let the next checkpoint write only what is new since this one.
 
         :param checkpoint: The checkpoint
-        :param ring: The buffer that was made from it
+        :param ring: The buffer that was restored from it
         """
-        head = checkpoint.content["buffer"]
-        # A ring that counts its steps anew, as it is larger, has them written anew.
-        self._storage = ring._rows if ring.added == head["added"] else None
-        self._settled, self._segments = settled_until(ring), head["segments"]
-        self._kept[checkpoint.path] = self._segments
+        buffer = checkpoint.content["buffer"]
+        self._last_number = checkpoint.content["number"]
+        # A larger ring that restarted its count of steps is written completely.
+        self._storage = ring.storage if ring.total_added == buffer["added"] else None
+        self._immutable_until, self._segments = ring.immutable_until, buffer["segments"]
+        self._segments_of[checkpoint.path] = self._segments
         for path in self.paths():
-            if number_of(path) < number_of(checkpoint.path):
+            if _number(path) < _number(checkpoint.path):
                 with contextlib.suppress(UnreadableFileError, KeyError, TypeError):
-                    self._kept[path] = read_arrays(path, "checkpoint")[0]["buffer"]["segments"]
+                    self._segments_of[path] = read_arrays(path, "checkpoint")[0]["buffer"]["segments"]

@@ -142,7 +142,7 @@ class GoalExperimentManager(ExperimentManager):
         trial.set_user_attr(SEARCH_ATTRIBUTE, self.search_parts)
         own = copy.copy(self)  # trials of one study may run in several threads
         own.specified_callbacks = [
-            callback.within(f"trial_{trial.number}") if isinstance(callback, ResumableCheckpoint) else callback
+            callback.subfolder(f"trial_{trial.number}") if isinstance(callback, ResumableCheckpoint) else callback
             for callback in get_callback_list({"callback": self.specified_callbacks})
         ]
         return super(GoalExperimentManager, own).objective(trial)

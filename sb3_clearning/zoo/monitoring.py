@@ -9,7 +9,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.monitor import Monitor
 
-from sb3_clearning.common.distances import goal_distance
+from sb3_clearning.goal_spaces import goal_distance
 
 
 class GoalInfo(gym.Wrapper):

@@ -165,9 +165,9 @@ def test_returns_are_those_of_a_loop_over_the_window(n_steps: float) -> None:
     )  # fmt: skip
     np.random.seed(1)
     index = buffer._draw((1, 400))[0]
-    last = buffer._last.reshape(buffer.buffer_size, buffer.n_envs)
+    last = buffer.episode_end.reshape(buffer.buffer_size, buffer.n_envs)
     states = buffer.observations["observation"][..., 0]
-    kept = buffer._kept.reshape(last.shape)
+    kept = buffer.next_slot.reshape(last.shape)
     hits = 0
     for i, place in enumerate(index):
         position, env = divmod(int(place), buffer.n_envs)
@@ -175,7 +175,7 @@ def test_returns_are_those_of_a_loop_over_the_window(n_steps: float) -> None:
         goal, expected = float(batch.observations["desired_goal"][i, 0]), 0.0
         for k in range(1, int(min(n_steps, end - position + 1)) + 1):
             at = position + k - 1
-            reached = buffer._kept_rows[kept[at, env], 0] if kept[at, env] >= 0 else states[at + 1, env]
+            reached = buffer.slot_rows[kept[at, env], 0] if kept[at, env] >= 0 else states[at + 1, env]
             if reached == goal:
                 expected, hits = GAMMA ** (k - 1), hits + 1
                 break

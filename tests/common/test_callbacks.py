@@ -21,7 +21,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sb3_clearning import CLearning, ResumableCheckpoint
 from sb3_clearning.common import goal_algorithm
-from sb3_clearning.replay.datasets import add_transitions
 from tests.support.goal_envs import PointEnv, make
 from tests.support.small_models import changed, seed_all, small_model, weights
 
@@ -361,7 +360,7 @@ def test_a_vecnormalize_that_saw_nothing_takes_its_statistics_from_the_data(n_en
     source = small_model(PointEnv(), learning_starts=1000).learn(300).replay_buffer.transitions()
     env = VecNormalize(DummyVecEnv([make(PointEnv)] * n_envs), norm_reward=False)
     model = small_model(env, buffer_size=600)
-    add_transitions(model.replay_buffer, source)
+    model.replay_buffer.add_transitions(source)
     model.learn_offline(5)
     stored = model.replay_buffer
     for key in ("observation", "achieved_goal", "desired_goal"):

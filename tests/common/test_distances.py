@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_clearning.common.distances import DistanceTracker, EpisodeDistances, goal_distance
+from sb3_clearning.common.distances import DistanceTracker, EpisodeDistances
+from sb3_clearning.goal_spaces import goal_distance
 
 
 def _plain_distance(one: np.ndarray, other: np.ndarray) -> float:

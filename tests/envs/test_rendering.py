@@ -22,7 +22,7 @@ def _needs_opengl() -> None:
     try:
         mujoco.GLContext(16, 16).free()
     except Exception as error:
-        pytest.skip(f"MuJoCo can not draw here (MUJOCO_GL=egl needs libegl1, libegl-mesa0, libgl1-mesa-dri): {error}")
+        pytest.skip(f"MuJoCo cannot render here (MUJOCO_GL=egl needs libegl1, libegl-mesa0, libgl1-mesa-dri): {error}")
 
 
 @pytest.fixture(params=TASK_IDS)

@@ -158,7 +158,7 @@ def test_without_the_arm_the_goal_is_the_object_alone(task_id: str) -> None:
 
 
 def test_a_hand_at_its_part_of_the_goal_leaves_the_window_off() -> None:
-    """The handle is beside the hand that pushes it, so that both parts of the paper's goal can not be met."""
+    """The handle is beside the hand that pushes it, so that both parts of the paper's goal cannot be met."""
     env = gym.make("SawyerWindow-v0")
     observation, info = env.reset(seed=0)
     for step in range(150):

@@ -17,7 +17,7 @@ from sb3_clearning.experiments.tables.rows import read_rows
 from sb3_clearning.experiments.tables.statistics import half_width, paired_interval
 from sb3_clearning.experiments.tables.sweep import sweep
 from sb3_clearning.prediction.training import TrainingSettings
-from sb3_clearning.replay.experience import experience_from
+from sb3_clearning.replay.datasets import read_dataset
 
 
 def test_errors_are_zero_for_the_truth_and_the_plain_formula_otherwise() -> None:
@@ -198,13 +198,13 @@ def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
     ends[np.cumsum(lengths) - 1] = True
     data = {"observations": states, "actions": np.zeros((len(states), 1), dtype=np.float32),
             "next_observations": states + np.array([0, 1]), "truncations": ends}  # fmt: skip
-    found = split(experience_from(data), "test", seed=0, horizon=100)
+    found = split(read_dataset(data), "test", seed=0, horizon=100)
     tested, trained = set(found.states[:, 0]), set(np.asarray(found.train.observations)[:, 0])
     assert len(tested) == 2
     assert not tested & trained
     assert (found.futures[:, :, 1] - found.states[:, None, 1] == np.arange(1, 101)).all()
     with pytest.raises(ValueError, match="No test episode has 200 steps"):
-        split(experience_from(data), "test", seed=0, horizon=200)
+        split(read_dataset(data), "test", seed=0, horizon=200)
 
 
 def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ def data(n: int = 50, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"actions": np.zeros((49, 2))}, "50 observations, but 49 actions"),
+        ({"actions": np.zeros((49, 2))}, "'observations': 50, 'actions': 49"),
         ({"observations": np.zeros((0, 3)), "actions": np.zeros((0, 2))}, "is empty"),
         ({"observations": np.full((50, 3), np.nan)}, "NaN or inf"),
-        ({"truncations": np.zeros(7)}, "`truncations` has the length 7"),
+        ({"truncations": np.zeros(7)}, "'truncations': 7"),
         ({"next_observations": np.zeros((50, 4))}, "need the same shape"),
-        ({"next_observations": np.zeros((20, 3))}, "but 20 next observations"),
+        ({"next_observations": np.zeros((20, 3))}, "'next_observations': 20"),
         ({"terminations": np.ones(50)}, "every episode has a single row"),
         ({"actions": np.full(50, -1)}, "0, 1, … of a Discrete"),
     ],

@@ -190,6 +190,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{name_of(page)}: {link}: {sorted(anchors(target))}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_source_files_that_are_named_exist(page: Path) -> None:
+    """By their path in the package, as `runs/session.py`, or from the root."""
+    for path in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()):
+        assert any((root / path).exists() for root in (ROOT, ROOT / "sb3_clearning")), f"{name_of(page)}: {path}"
+
+
 def test_pages_are_in_the_table_of_contents() -> None:
     listed = {
         line
@@ -278,7 +285,48 @@ def test_regions_without_results_keep_their_text(generate: ModuleType, tmp_path:
     assert generate.filled(text, tmp_path) == (text, {"core"})
 
 
+# -- the diagram of rooms ----------------------------------------------------------------------------------------------
+
+
+def test_diagram_is_that_of_the_imports(generate: ModuleType) -> None:
+    drawn = ROOT / "docs" / "images" / "rooms.svg"
+    assert generate.generated()[drawn] == drawn.read_text(), "run `python docs/generate.py`"
+
+
+def test_diagram_misses_no_import_of_the_sources(generate: ModuleType) -> None:
+    """Compared with the lines themselves: ``from sb3_clearning.room…`` in a room's files, except for annotations only."""
+    package, written = ROOT / "sb3_clearning", set()
+    for path in package.rglob("*.py"):
+        importer = path.relative_to(package).with_suffix("").parts[0]
+        source = re.sub(r"^if TYPE_CHECKING:\n(?: .*\n|\n)+", "", path.read_text(), flags=re.MULTILINE)
+        for imported in re.findall(r"^\s*(?:from|import) sb3_clearning\.(\w+)", source, flags=re.MULTILINE):
+            if importer not in ("__init__", imported):
+                written.add((importer, imported))
+    assert written
+    assert written <= generate.rooms.imports()
+
+
+def test_import_against_the_order_is_drawn_in_red(generate: ModuleType) -> None:
+    edge = generate.rooms.Import
+    right = generate.rooms.diagram(["top", "bottom"], {edge("top", "bottom")})
+    wrong = generate.rooms.diagram(["top", "bottom"], {edge("bottom", "top")})
+    assert "#c0392b" not in right
+    assert "#c0392b" in wrong
+
+
 # -- the pages ---------------------------------------------------------------------------------------------------------
+
+
+def test_names_with_a_trailing_underscore_are_shown_whole(tmp_path: Path) -> None:
+    """In reStructuredText ``lambda_`` is a reference: without conf.py's hook the reference shows ``lambda``."""
+    pytest.importorskip("myst_parser")
+    only_api = ["-D", "root_doc=api", "-D", "include_patterns=api.md", "-D", "extensions=myst_parser,sphinx.ext.autodoc"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", *only_api, str(ROOT / "docs"), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    parameters = re.findall(r"<strong>(\w+)</strong> –", (tmp_path / "api.html").read_text())
+    assert "lambda_" in parameters
+    assert "lambda" not in parameters
 
 
 @pytest.mark.slow

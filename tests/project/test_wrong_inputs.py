@@ -71,12 +71,12 @@ def add(**changed: Any) -> Callable[[], Any]:
         one = GoalReplayBuffer(10, SPACE, ACTIONS)
         obs = {"observation": np.zeros((1, 3)), "achieved_goal": np.zeros((1, 2)), "desired_goal": np.zeros((1, 2))}
         step: dict[str, Any] = {"obs": obs, "next_obs": obs, "action": np.zeros((1, 2)), "reward": np.zeros(1)}
-        before = one._kept.copy()
+        before = one.next_slot.copy()
         try:
             one.add(**{**step, "done": np.zeros(1, bool), "infos": [{}], **changed})
         finally:
             assert one.size() == 0
-            assert np.array_equal(one._kept, before)
+            assert np.array_equal(one.next_slot, before)
 
     return call
 
@@ -271,6 +271,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
         add(next_obs={"observation": np.zeros(4), "achieved_goal": np.zeros(2), "desired_goal": np.zeros(2)}),
         r"needs the shapes .*\(4,\)",
     ),
+    ("GoalReplayBuffer.add_transitions", lambda: filled().add_transitions(buffer(4, SPACE, ACTIONS)().transitions()._replace(actions=np.zeros((2, 1)))), "A step needs arrays"),
     ("GoalReplayBuffer.float_states", lambda: filled().float_states(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(5, 2), "`commanded_fraction` must be at least 0 and at most 1, not 2"),
@@ -281,7 +282,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.sample_goals", sample(gamma=NAN), r"`gamma` must be within \[0, 1\], not nan"),
     ("GoalReplayBuffer.sample_goals", sample(relabel={}), "add up to 1"),
     ("GoalReplayBuffer.sample_goals", sample(relabel={"next": 2.0, "random": -1.0}), "at least 0 and add up to 1"),
-    ("GoalReplayBuffer.load_arrays", arrays(actions=np.zeros((6, 3))), r"actions have the shape \(6, 3\), but \(6, 2\) is needed"),
+    ("GoalReplayBuffer.load_arrays", arrays(actions=np.zeros((6, 3))), r"actions have the shape \(5, 3\), but \(5, 2\) is needed"),
     ("GoalReplayBuffer.load_arrays", arrays(actions=np.ones((6, 2))), "outside of the environment's action space"),
     ("GoalReplayBuffer.load_arrays", arrays(actions={}), "`actions` is a dict"),
     ("GoalReplayBuffer.load_arrays", arrays(terminations=np.zeros(5)), "need the same length, above 0"),
@@ -366,9 +367,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=NAN), "`every` must be a whole .*, not nan"),  # type: ignore[arg-type]
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep=0), "`keep` must be a whole number of at least 1, not 0"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep="2"), "`keep` must be a whole .*, not '2'"),  # type: ignore[arg-type]
-    ("ResumableCheckpoint.within", lambda: ResumableCheckpoint("run").within(""), "`name` must be the name of a folder, not ''"),
-    ("ResumableCheckpoint.within", lambda: ResumableCheckpoint("run").within("../other"), "`name` must be the name of a folder"),
-    ("ResumableCheckpoint.within", lambda: ResumableCheckpoint("run").within(3), "`name` must be the name of a folder, not 3"),  # type: ignore[arg-type]
+    ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder(""), "`name` must be the name of a folder, not ''"),
+    ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder("../other"), "`name` must be the name of a folder"),
+    ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder(3), "`name` must be the name of a folder, not 3"),  # type: ignore[arg-type]
     ("StepTimeout", lambda: StepTimeout(PointEnv(), 60), "StepTimeout needs vectorized environments"),  # type: ignore[arg-type]
     ("StepTimeout", lambda: StepTimeout(DummyVecEnv([PointEnv]), 0), "`seconds` must be a number above 0, not 0"),
     # -- the losses

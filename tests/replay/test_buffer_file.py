@@ -53,14 +53,14 @@ def _damage(trajectories: Trajectories, path: Path, where: float) -> None:
     data = bytearray(path.read_bytes())
     place = int(where * (len(data) - 1))
     path.write_bytes(data[:place])
-    storage = trajectories.buffer._rows
+    storage = trajectories.buffer.rows
     with pytest.raises(UnreadableFileError, match="Nothing was changed"):
         trajectories.buffer.load(path)
     data[place] ^= 0x41
     path.write_bytes(data)
     with pytest.raises(UnreadableFileError, match="Nothing was changed"):
         trajectories.buffer.load(path)
-    assert trajectories.buffer._rows is storage
+    assert trajectories.buffer.rows is storage
 
 
 def _history(folder: Path, data: st.DataObject, layout: str, n_envs: int, buffer_size: int, n_steps: int) -> None:
@@ -169,7 +169,7 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
     buffer = _filled().buffer
     with pytest.raises(UnreadableFileError, match="There is no file"):
         buffer.load(tmp_path / "missing")
-    with pytest.raises(UnreadableFileError, match="can not be read"):
+    with pytest.raises(UnreadableFileError, match="cannot be read"):
         buffer.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         buffer.save(tmp_path / "missing" / "buffer")
@@ -193,18 +193,18 @@ def test_a_version_of_the_future_and_another_kind(tmp_path: Path, monkeypatch: p
     ("change", "message"),
     [
         (lambda content, arrays: content.update(added=10**30), "arrays do not fit"),
-        (lambda content, arrays: content.update(added=-1), "is none"),
-        (lambda content, arrays: content.update(oldest="0"), "is none|not a buffer"),
+        (lambda content, arrays: content.update(added=-1), "Invalid range of steps"),
+        (lambda content, arrays: content.update(oldest="0"), "Invalid range of steps|not a buffer"),
         (lambda content, arrays: content.pop("n_envs"), "not a buffer"),
-        (lambda content, arrays: content.update(n_envs=10**9), "is none"),
+        (lambda content, arrays: content.update(n_envs=10**9), "Invalid number of environments"),
         (lambda content, arrays: content.update(n_envs=3), "do not fit"),
         (lambda content, arrays: arrays.pop("rows"), "do not fit"),
         (lambda content, arrays: arrays.update(rows=arrays["rows"][:, :1]), "do not fit"),
         (lambda content, arrays: arrays.update(rows=arrays["rows"].astype(np.float64)), "do not fit"),
         (lambda content, arrays: arrays.update(rows=np.full_like(arrays["rows"], np.nan)), "NaN or inf"),
-        (lambda content, arrays: arrays.update(ends=np.full_like(arrays["ends"], 3)), "do not fit|unknown"),
-        (lambda content, arrays: arrays.update({"head/open": ~arrays["head/open"]}), "episodes that can not be"),
-        (lambda content, arrays: arrays.update({"head/length": arrays["head/length"] + 1}), "episodes that can not be"),
+        (lambda content, arrays: arrays.update(ends=np.full_like(arrays["ends"], 3)), "do not fit|Unknown kind"),
+        (lambda content, arrays: arrays.update({"head/open": ~arrays["head/open"]}), "episodes in progress do not fit"),
+        (lambda content, arrays: arrays.update({"head/length": arrays["head/length"] + 1}), "episodes in progress do not fit"),
         (lambda content, arrays: arrays.update({"final": arrays["final"][1:]}), "do not fit"),
     ],
 )

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_clearning import GoalReplayBuffer
-from sb3_clearning.replay.experience import Experience, experience_from
+from sb3_clearning.replay.datasets import Experience, read_dataset
 
 LOW, HIGH = np.array([-2.0], dtype=np.float32), np.array([4.0], dtype=np.float32)
 ACTIONS = spaces.Box(LOW, HIGH)
@@ -47,7 +47,7 @@ def test_arrays_without_next_observations_leave_out_what_is_not_known() -> None:
         (100, 101, False, False),
         (101, 102, False, True),
     ]
-    assert as_triples(experience_from(data)) == expected
+    assert as_triples(read_dataset(data)) == expected
 
 
 def test_arrays_with_next_observations_show_where_the_environment_was_reset() -> None:
@@ -57,7 +57,7 @@ def test_arrays_with_next_observations_show_where_the_environment_was_reset() ->
         "actions": np.zeros((4, 1), dtype=np.float32),
         "next_observations": np.concatenate([first[1:], second[1:]]),
     }
-    experience = experience_from(data)
+    experience = read_dataset(data)
     assert as_triples(experience)[1] == (1, 2, False, True)
     assert experience.last().tolist() == [1, 1, 3, 3]
 
@@ -75,7 +75,7 @@ def test_a_minari_dataset() -> None:
         action_space=ACTIONS,
     )
     expected = [(0, 1, False, False), (1, 2, True, True), (100, 101, False, True)]
-    assert as_triples(experience_from(dataset)) == expected
+    assert as_triples(read_dataset(dataset)) == expected
 
 
 @pytest.mark.parametrize("kind", ["plain", "memory", "dict", "goal"])
@@ -111,7 +111,7 @@ def test_replay_buffers_of_two_environments_that_went_round(
         wrap = (lambda value: value) if kind in ("plain", "memory") else (lambda value: {key: value for key in goal_space})
         buffer.add(wrap(now), wrap(then), np.full((2, 1), t / 10 - 1, dtype=np.float32), np.zeros(2), dones, infos)
         expected.append((now[:, 0], then[:, 0], dones))
-    experience = experience_from(buffer)
+    experience = read_dataset(buffer)
     oldest = max(n_steps - size, 0) + (1 if kind == "memory" and size < n_steps else 0)
     wanted, times = [], []
     for env in range(2):
@@ -140,4 +140,4 @@ def test_discrete_actions_of_a_replay_buffer() -> None:
     for t in range(4):
         state = np.full((1, 2), t, dtype=np.float32)
         buffer.add(state, state + 1, np.array([t % 3]), np.zeros(1), np.zeros(1), [{}])
-    assert experience_from(buffer).actions.tolist() == [0, 1, 2, 0]
+    assert read_dataset(buffer).actions.tolist() == [0, 1, 2, 0]

@@ -135,10 +135,10 @@ def test_what_is_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"net_arch": [10**6, 10**6]}, "networks that it tells of"),
-        ({"net_arch": [16, 16], "n_critics": 10**6}, "networks that it tells of"),
-        ({"net_arch": [17, 16]}, "has not the weights of these networks"),
-        ({"net_arch": [-16, 16]}, "can be made"),
+        ({"net_arch": [10**6, 10**6]}, "do not match the declared architecture"),
+        ({"net_arch": [16, 16], "n_critics": 10**6}, "do not match the declared architecture"),
+        ({"net_arch": [17, 16]}, "stored weights do not match these networks"),
+        ({"net_arch": [-16, 16]}, "is not a valid exported agent"),
     ],
 )
 def test_forged_sizes_build_no_large_networks(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_forged_spaces_build_no_large_networks(tmp_path: Path) -> None:
     content, arrays = from_bytes("export", (tmp_path / "agent").read_bytes())
     content["observation_space"]["Dict"]["observation"]["Box"].update(shape=[2**14, 2**14], low=-1, high=1)
     (tmp_path / "agent").write_bytes(to_bytes("export", content, arrays))
-    with pytest.raises(UnreadableFileError, match="networks for its spaces"):
+    with pytest.raises(UnreadableFileError, match="do not match the declared spaces"):
         CLearning.from_export(tmp_path / "agent")
 
 
@@ -168,7 +168,7 @@ def test_the_class_matters_and_diverged_agents_are_not_exported(tmp_path: Path) 
         CLearning.from_export(tmp_path / "agent", PointEnv(extra=True))
     before = (tmp_path / "agent").read_bytes()
     next(model.actor.parameters()).data.fill_(float("inf"))
-    with pytest.raises(ValueError, match="diverged, and nothing was saved"):
+    with pytest.raises(ValueError, match=r"diverged[^\0]*Nothing was saved\."):
         model.export(tmp_path / "agent")
     assert (tmp_path / "agent").read_bytes() == before
     baseline = GoalTD3("MultiInputPolicy", PointEnv(), buffer_size=50, relabel={"next": 0.3, "random": 0.7}, device="cpu")

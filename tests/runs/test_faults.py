@@ -1,4 +1,4 @@
-"""Environments, disks and processes that fail: a clear error, the last checkpoint whole, nothing left behind."""
+"""Environments, disks and processes that fail: a clear error, the last checkpoint complete, nothing left behind."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def _all_end(pids: list[int], seconds: float = 30.0) -> bool:
 
 
 def _assert_goes_on(folder: Path, env: Any, before: int, steps: int = STEPS) -> None:
-    """The last checkpoint is whole and the run goes on from it to its end."""
+    """The run can be resumed from its last checkpoint, to its end."""
     model = CLearning.resume(folder, env)
     assert before - 2 * EVERY <= model.num_timesteps <= before
     model.learn(steps, callback=ResumableCheckpoint(folder, every=EVERY))
@@ -95,11 +95,11 @@ def _assert_goes_on(folder: Path, env: Any, before: int, steps: int = STEPS) -> 
 def test_an_environment_that_raises(tmp_path: Path) -> None:
     with pytest.raises(ArithmeticError, match="the simulator has become unstable") as raised:
         learn(tmp_path, env=FailingEnv())
-    assert f"go on with `CLearning.resume({str(tmp_path)!r}, env)`" in " ".join(raised.value.__notes__)
+    assert raised.value.__notes__ == [f"Resume from the last checkpoint with `CLearning.resume({str(tmp_path)!r}, env)`."]
     _assert_goes_on(tmp_path, FailingEnv(at=-1), 47)
     with pytest.raises(ArithmeticError) as raised:
         small_model(FailingEnv()).learn(STEPS)
-    assert "No checkpoint was written: `callback=ResumableCheckpoint(folder)` does." in raised.value.__notes__
+    assert raised.value.__notes__ == ["No checkpoint exists; pass `callback=ResumableCheckpoint(folder)`."]
 
 
 @pytest.mark.parametrize("how", ["raises", "is killed", pytest.param("exits", marks=pytest.mark.slow)])
@@ -108,7 +108,7 @@ def test_an_environment_that_dies_in_a_process(how: str, tmp_path: Path) -> None
     env = _processes("", how, "")
     pids = [process.pid for process in env.processes]
     with pytest.raises(
-        EnvironmentDiedError, match=r"A process of the environments has died.*go on with `CLearning.resume"
+        EnvironmentDiedError, match=r"A process of the environments has died.*Resume from the last .* `CLearning.resume"
     ) as raised:
         learn(tmp_path, env=VecNormalize(env), steps=240)
     assert {"raises": "[None, 1, None]", "exits": "[None, 3, None]", "is killed": "[None, -9, None]"}[how] in str(raised.value)
@@ -120,7 +120,7 @@ def test_an_environment_that_dies_in_a_process(how: str, tmp_path: Path) -> None
 def test_an_environment_that_hangs_in_a_process(tmp_path: Path) -> None:
     env = _processes("", "hangs")
     pids = [process.pid for process in env.processes]
-    with pytest.raises(EnvironmentDiedError, match="did not answer to a step within 2 seconds"):
+    with pytest.raises(EnvironmentDiedError, match="did not respond to a step within 2 seconds"):
         learn(tmp_path, env=StepTimeout(env, seconds=2), steps=240)
     assert _alive(pids) == []
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -129,9 +129,9 @@ def test_an_environment_that_hangs_in_a_process(tmp_path: Path) -> None:
 
 def test_an_environment_that_hangs_in_this_process(tmp_path: Path) -> None:
     env = StepTimeout(DummyVecEnv([make(FailingEnv, "hangs")]), seconds=2)
-    with pytest.raises(EnvironmentDiedError, match="did not answer") as raised:
+    with pytest.raises(EnvironmentDiedError, match="did not respond") as raised:
         learn(tmp_path, env=env)
-    assert any("go on with" in note for note in raised.value.__notes__)
+    assert any("Resume from the last checkpoint with" in note for note in raised.value.__notes__)
     _assert_goes_on(tmp_path, FailingEnv(at=-1), 47)
 
 
@@ -226,9 +226,10 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path) -> None:
             before = sorted((disk / "run").glob("checkpoint-*"))
             assert not list((disk / "run").glob(".*.part"))
             if not before:
-                assert "There is none before it: make room" in str(raised.value)
+                assert "There is no earlier one. Free space" in str(raised.value)
+                assert raised.value.__notes__ == ["No checkpoint was written yet."]
                 continue
-            assert f"The last whole one is {before[-1].name}: make room" in str(raised.value)
+            assert f"The last complete one is {before[-1].name}. Free space" in str(raised.value)
             model = start_or_resume(disk / "run")  # with warnings as errors: none is damaged
             assert model.num_timesteps < STEPS
             # With more room the run goes on to the same end.
@@ -246,7 +247,7 @@ def _locked_in_the_middle(folder: Path) -> None:
     try:
         learn(run, StopAt(50, lambda: run.chmod(0o555)))
     except OSError as error:
-        right = "could not be written (Permission denied). The last whole one is checkpoint-" in str(error)
+        right = "could not be written (Permission denied). The last complete one is checkpoint-" in str(error)
         # It can be read, and says that it can not be written to before anything is learned.
         right &= start_or_resume(run).num_timesteps >= EVERY
         try:

@@ -169,7 +169,7 @@ def test_online_learning_after_a_resumed_offline_one(tmp_path: Path) -> None:
 def test_an_episode_that_goes_on_over_a_checkpoint_is_written_again(tmp_path: Path) -> None:
     # Offline learning resets nothing: its checkpoints have open episodes, which end later.
     model = small_model(make_env(), learning_starts=10).learn(33)
-    assert model.replay_buffer._open.any()
+    assert model.replay_buffer.has_open_episodes
     checkpoint = ResumableCheckpoint(tmp_path, every=15)
     model.learn_offline(20, callback=checkpoint, reset_num_timesteps=False)
     model.learn(25, callback=checkpoint, reset_num_timesteps=False)
@@ -268,7 +268,7 @@ def test_an_unknown_noise_ends_its_episodes_at_a_signal(tmp_path: Path) -> None:
         CLearning.resume(tmp_path, make_env())
     model = CLearning.resume(tmp_path, make_env(), action_noise=noise)
     assert model.num_timesteps == 33
-    assert not model.replay_buffer._open.any()
+    assert not model.replay_buffer.has_open_episodes
     model.learn(50)
     assert model.num_timesteps == 50
 
@@ -281,7 +281,7 @@ def test_an_environment_that_its_seed_does_not_govern_goes_on_with_new_episodes(
     with pytest.raises(KeyboardInterrupt):
         learn(tmp_path, StopAt(33, lambda: os.kill(os.getpid(), signal.SIGINT)), env=Unseeded(length=7))
     model = CLearning.resume(tmp_path, Unseeded(length=7))
-    with pytest.warns(UserWarning, match="did not come out where it was.*not to the same weights"):
+    with pytest.warns(UserWarning, match="could not be restored.*not to the same weights"):
         model.learn(60)
     assert model.num_timesteps == 60
     assert model.replay_buffer.size() == 60
@@ -442,7 +442,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
         learn(tmp_path / "stopped", StopAt(77))
     newest = sorted((tmp_path / "stopped").glob("checkpoint-*"))[-1]
     newest.write_bytes(newest.read_bytes()[:-10])
-    with pytest.warns(UserWarning, match="newest whole checkpoint is.*damaged"):
+    with pytest.warns(UserWarning, match="newest complete checkpoint is.*damaged"):
         model = CLearning.resume(tmp_path / "stopped", make_env())
     model.learn(STEPS, callback=ResumableCheckpoint(tmp_path / "stopped", every=EVERY))
     assert differences(undisturbed, all_of(model)) == []
@@ -452,11 +452,11 @@ def test_a_segment_that_is_missing_or_changed(tmp_path: Path) -> None:
     learn(tmp_path)
     for segment in tmp_path.glob("buffer-*"):
         segment.write_bytes(segment.read_bytes()[:-1] + b"!")
-    with pytest.raises(UnreadableFileError, match=r"No checkpoint in .* is whole.*checksum"):
+    with pytest.raises(UnreadableFileError, match=r"No checkpoint in .* is complete.*checksum"):
         CLearning.resume(tmp_path, make_env())
     for segment in tmp_path.glob("buffer-*"):
         segment.unlink()
-    with pytest.raises(UnreadableFileError, match=r"No checkpoint in .* is whole.*There is no file"):
+    with pytest.raises(UnreadableFileError, match=r"No checkpoint in .* is complete.*There is no file"):
         CLearning.resume(tmp_path, make_env())
 
 
@@ -500,7 +500,7 @@ def test_two_runs_in_one_folder(tmp_path: Path) -> None:
     learn(tmp_path, Second(50))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
-        ValueError, match=r"already holds a run .* Go on with it: `CLearning.resume\(.*or give this run another"
+        ValueError, match=r"already holds a run .* Resume it with `CLearning.resume\(.*or give this run another"
     ):
         small_model(make_env()).learn(10, callback=ResumableCheckpoint(tmp_path))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -533,7 +533,7 @@ def test_what_can_not_be_resumed(tmp_path: Path) -> None:
         CLearning.resume(tmp_path / "run", _envs(2, terminates=True))
     with pytest.raises(ValueError, match="needs the environment"):
         CLearning.resume(tmp_path / "run", None)  # type: ignore[arg-type]
-    with pytest.raises(UnreadableFileError, match="statistics of this VecNormalize"):
+    with pytest.raises(UnreadableFileError, match="other statistics than this VecNormalize"):
         CLearning.resume(tmp_path / "run", VecNormalize(_envs(1)))
     with pytest.raises(ValueError, match="is for CLearning and GoalTD3, not for TD3: use SB3's CheckpointCallback"):
         TD3("MultiInputPolicy", make_env(), buffer_size=100).learn(5, callback=ResumableCheckpoint(tmp_path / "td3"))
@@ -548,7 +548,7 @@ def test_diverged_weights_do_not_replace_a_good_checkpoint(tmp_path: Path) -> No
     model = small_model(make_env())
     with pytest.raises(ValueError, match="diverged") as raised:
         model.learn(STEPS, callback=[ResumableCheckpoint(tmp_path, every=EVERY), StopAt(57, diverge)], log_interval=1000)
-    assert any("go on with `CLearning.resume(" in note for note in raised.value.__notes__)
+    assert any("Resume from the last checkpoint with `CLearning.resume(" in note for note in raised.value.__notes__)
     resumed = start_or_resume(tmp_path)
     assert 40 <= resumed.num_timesteps < 57
     assert all(th.isfinite(tensor).all() for tensor in weights(resumed).values())

@@ -69,8 +69,14 @@ def all_of(model: CLearning) -> dict[str, Any]:
         for i, state in optimizer.state_dict()["state"].items():
             found.update({f"{name} {i} {slot}": value.numpy() for slot, value in state.items()})
     buffer = model.replay_buffer
-    found.update(rows=buffer._rows, last=buffer._last, added=buffer.added, open=buffer._open, length=buffer._length)
-    found["finals"] = buffer._kept_rows[buffer._kept[buffer._kept >= buffer.n_envs]]
+    found.update(
+        rows=buffer.rows,
+        last=buffer.episode_end,
+        added=buffer.total_added,
+        open=buffer.in_progress,
+        length=buffer.episode_steps,
+    )
+    found["finals"] = buffer.slot_rows[buffer.next_slot[buffer.next_slot >= buffer.n_envs]]
     found.update(n_updates=model._n_updates, steps=model.num_timesteps, episodes=model._episode_num)
     found.update(torch=th.get_rng_state().numpy(), numpy=np.random.get_state()[1])  # type: ignore[index]
     found["distances"] = np.array(model._distances.episodes)

@@ -66,7 +66,7 @@ def test_the_same_command_resumes_after_a_signal(run: Run, tmp_path: Path) -> No
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM
-    assert "by SIGTERM. A checkpoint is in checkpoints: go on with `CLearning.resume('checkpoints', env)`" in errors
+    assert "by SIGTERM. A checkpoint is in checkpoints: resume with `CLearning.resume('checkpoints', env)`" in errors
 
     result = run("sb3_clearning.zoo", *TASK, cwd=folder)
     assert "Resuming from the checkpoints in checkpoints" in result.stdout
@@ -82,7 +82,7 @@ def test_another_configuration_says_why_it_cannot_resume(run: Run, tmp_path: Pat
     (tmp_path / "own.yml").write_text(CONFIGURATION.replace("net_arch=[8]", "net_arch=[9]"))
     result = run("sb3_clearning.zoo", *TASK, cwd=tmp_path, fails=True)
     assert "The run in checkpoints cannot be resumed." in result.stderr
-    assert "has not the weights of these networks" in result.stderr
+    assert "stored weights do not match these networks" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -22,7 +22,7 @@ from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, LOCK_SECONDS
 from sb3_clearning.experiments.tables.provenance import commit, versions
 from sb3_clearning.experiments.tables.rows import write_rows
 from sb3_clearning.runs.checkpoint import ResumableCheckpoint
-from sb3_clearning.runs.random_states import set_random_states, take_random_states
+from sb3_clearning.runs.random_states import preserved_random_states
 
 #: The columns of the table.
 FIELDS = [
@@ -105,9 +105,8 @@ class Evaluations(BaseCallback):
         """Evaluate and write the rows that are due."""
         for step in self.due(self.model.num_timesteps):
             training, steps = time.perf_counter() - self._since, self.model.num_timesteps - self._from_step
-            content, arrays = take_random_states(self.model.action_space)
-            measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes, self.run.evaluation_seed)
-            set_random_states(self.model.action_space, content, arrays)
+            with preserved_random_states(self.model.action_space):
+                measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes, self.run.evaluation_seed)
             before = float(self._rows[-1]["seconds"]) if self._rows else 0.0
             self._rows.append(
                 {

@@ -111,7 +111,7 @@ def test_the_actor_has_goals_of_its_own(algorithm: type[CommandedGoalsActor], pl
     assert th.equal(ours, actor_after(copy, own))
     assert not th.equal(ours, actor_after(filled(CLearning), batch))
 
-    commanded = {goal.tobytes() for goal in model.replay_buffer._commanded(np.arange(60))}
+    commanded = {goal.tobytes() for goal in model.replay_buffer._commanded_goals(np.arange(60))}
     share = np.mean([goal.tobytes() in commanded for goal in own.observations["desired_goal"].numpy()])
     assert share == algorithm.actor_goals.get("commanded", 0.0)
 
