@@ -80,7 +80,7 @@ def fill(models: dict[str, Any], steps: int = 1500) -> None:
     :param steps: Number of steps
     """
     for model in models.values():
-        model.learning_starts = 2 * steps  # several environments may go on beyond `steps`
+        model.learning_starts = 2 * steps  # several environments may exceed `steps`
         model.learn(steps)
         model.learning_starts = 0
 

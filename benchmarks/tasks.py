@@ -56,7 +56,7 @@ def raw_sawyer(name: str) -> Raw:
     env = getattr(envs, name)()
     env._set_task_called = True
     env._freeze_rand_vec = False
-    env.max_path_length = sys.maxsize  # it refuses to go on after 500 steps
+    env.max_path_length = sys.maxsize  # it refuses to continue after 500 steps
     return Raw(env.step, env.reset, env.action_space, lambda: (env.model, env.data))
 
 

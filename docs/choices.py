@@ -107,7 +107,8 @@ def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bo
     """
 
     def lines(results: Path) -> list[str] | None:
-        rows = read(results / "suite" / "trials.csv") or []
+        # Those of `n_steps` are in results/n_steps.md.
+        rows = [row for row in read(results / "suite" / "trials.csv") or [] if not row["method"].startswith("n_")]
         table = []
         runs = grouped(rows, "task", "method")
         for (name, method), own in runs.items():

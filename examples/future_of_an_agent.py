@@ -30,6 +30,6 @@ for torque in (-2.0, 2.0):
     print(f"torque {torque:+.0f}: upright with probability {up.value:.3f} ± {up.standard_error:.3f}; "
           f"on average at cosine {cosine:+.2f}, sine {sine:+.2f}")  # fmt: skip
 
-# Any reward, without learning anew: the value of being high up.
+# Any reward, without learning again: the value of being high up.
 value = estimator.expected_reward(hanging, None, lambda states: states[:, 0])
 print(f"expected cosine under the agent's own action: {value.value:+.2f}; value {value.value / (1 - estimator.gamma):+.1f}")

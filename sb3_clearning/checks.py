@@ -98,3 +98,7 @@ def check_same_batch(**tensors: th.Tensor) -> None:
     sizes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len({shape[-1:] for shape in sizes.values()}) > 1:
         raise ValueError(f"The tensors have batches of different sizes: {sizes}.")
+
+
+class UsageError(SystemExit, ValueError):
+    """A mistake on the command line or in a configuration. The interpreter prints the one line and exits with code 1."""

@@ -1,13 +1,12 @@
 """
-Agents to show: of the suite's finished runs the best of each task, in rl-zoo3's layout, and a short film of each.
+The best finished run of each task of the suite as an agent in rl-zoo3's layout, with a short film.
 
 ``python -m sb3_clearning.experiments agents --suite results/suite`` writes ``trained_agents/clearning/TASK_1`` (so that
 ``python -m rl_zoo3.enjoy --algo clearning --env TASK -f trained_agents`` finds it), ``docs/films/TASK.gif`` and a row of
-``results/agents.csv``. An agent that rl-zoo3 has trained is filmed with ``--agents logs`` and without ``--suite``. Pictures
-without a screen need ``MUJOCO_GL=egl``.
+``results/agents.csv``. An agent that rl-zoo3 has trained is filmed with ``--agents logs`` and without ``--suite``.
+Rendering without a screen needs ``MUJOCO_GL=egl``.
 """
 
-import argparse
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,10 +17,12 @@ import numpy as np
 import yaml
 
 from sb3_clearning import CLearning
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
-from sb3_clearning.experiments.rows import replace_row
-from sb3_clearning.experiments.suite import checkpoint
-from sb3_clearning.experiments.suite.run import read_description
+from sb3_clearning.experiments.suite.config import make_env
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, read_description, rows_of
+from sb3_clearning.experiments.tables.rows import replace_row
+from sb3_clearning.experiments.tables.sweep import command_line
 
 ALGORITHM = "clearning"
 #: A film is this wide and high, and has at most this many pictures of each episode.
@@ -30,24 +31,18 @@ SIZE, PICTURES = 200, 40
 FIELDS = ("task", "seed", "step", "success", "success_any_time", "initial", "final", "minimum", "versions", "commit")
 
 
-class AgentError(SystemExit, ValueError):
-    """An error in what the user asked for: the interpreter prints its one line and exits with 1."""
-
-
 def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path]:
     """
-    :param suite: The suite's output folder
-    :param tasks: Only these tasks
-    :return: For each task that is an environment's id the folder of the finished run with the highest success rate at its
-        end; of several the one that comes nearest to its goals
+    :return: For each task that is an environment's id, the folder of the finished run with the highest success rate at its
+        end, then the smallest distance
     """
     found: dict[str, tuple[tuple[float, float], Path]] = {}
     for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
-        run, rows = read_description(folder), checkpoint.rows_of(folder)
+        run, rows = read_description(folder), rows_of(folder)
         if run is None or not rows or int(rows[-1]["step"]) < run.steps or (tasks and run.task not in tasks):
             continue
         if run.env != run.task:  # rl-zoo3 and the film look for the environment by the folder's name
-            print(f"{folder} is left out: the task {run.task} is a variant of {run.env}, not the id of an environment")
+            print(f"{folder} is skipped: the task {run.task} is a variant of {run.env}, not the id of an environment")
             continue
         score = (float(rows[-1]["success"]), -float(rows[-1]["final"]))
         if run.task not in found or score > found[run.task][0]:
@@ -57,18 +52,16 @@ def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path
 
 def save_agent(run_folder: Path, agents: Path) -> Path:
     """
-    Write an agent in rl-zoo3's layout, whole or not at all.
+    Write an agent in rl-zoo3's layout, atomically.
 
-    :param run_folder: The folder of a finished run
-    :param agents: The folder of all agents
     :return: The agent's folder
     """
     run = read_description(run_folder)
     assert run is not None
-    row = checkpoint.rows_of(run_folder)[-1]
-    model = checkpoint.final_model(run, run_folder)
-    # Most of the file, and of no use to who acts. Who goes on training starts with new moments and equal targets, which share
-    # their memory here and are so written once.
+    row = rows_of(run_folder)[-1]
+    model = CLearning.resume(run_folder / CHECKPOINTS, make_env(run), device="cpu")
+    # Not needed for acting, and most of the file. Further training starts with new moments and with targets equal to their
+    # networks; they share memory here, so that they are written once.
     for optimizer in (model.actor.optimizer, model.critic.optimizer):
         optimizer.state.clear()
     for network, follower in ((model.actor, model.actor_target), (model.critic, model.critic_target)):
@@ -82,8 +75,7 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
     config = {"policy": "MultiInputPolicy", "n_timesteps": run.steps, "env_kwargs": run.env_kwargs, **run.arguments}
     about = [
         f"# The best of the finished runs by success rate: seed {run.seed}, success {float(row['success']):.2f}, "
-        f"final distance "
-        f"{float(row['final']):.4f} over {run.episodes} evaluation episodes.",
+        f"final distance {float(row['final']):.4f} over {run.episodes} evaluation episodes.",
         f"# python -m sb3_clearning.experiments suite --tasks {run.task} --methods {run.method} --seeds {run.seed} "
         f"--steps {run.steps}",
         f"# commit {row['commit']}; {row['versions']}",
@@ -95,11 +87,7 @@ def save_agent(run_folder: Path, agents: Path) -> Path:
 
 
 def env_kwargs_of(folder: Path, task: str) -> dict[str, Any]:
-    """
-    :param folder: An agent's folder
-    :param task: The task
-    :return: The arguments that its environment is made with
-    """
+    """:return: The arguments of the agent's environment"""
     kwargs: dict[str, Any] = {}
     # rl-zoo3's own folders have Python objects in these files, which are not read here.
     for name in ("config.yml", "args.yml"):
@@ -115,9 +103,7 @@ def env_kwargs_of(folder: Path, task: str) -> dict[str, Any]:
 
 def pictures_of(model: CLearning, env: gym.Env, seeds: Iterable[int]) -> list[np.ndarray]:
     """
-    :param model: The agent
     :param env: Its environment, with ``render_mode="rgb_array"``
-    :param seeds: A seed for each episode
     :return: Pictures of the episodes, ``(height, width, 3)`` each; the last of an episode is shown for a while
     """
     limit = env.spec.max_episode_steps if env.spec else None
@@ -138,10 +124,7 @@ def pictures_of(model: CLearning, env: gym.Env, seeds: Iterable[int]) -> list[np
 
 
 def write_film(pictures: list[np.ndarray], path: Path) -> None:
-    """
-    :param pictures: ``(height, width, 3)`` each
-    :param path: The GIF to write
-    """
+    """:param pictures: ``(height, width, 3)`` each"""
     from PIL import Image
 
     # An octree keeps rare colours, as the goal's magenta; the median cut does not, and its files are larger.
@@ -156,8 +139,6 @@ def write_film(pictures: list[np.ndarray], path: Path) -> None:
 def film(folder: Path, films: Path, episodes: int) -> Path:
     """
     :param folder: An agent's folder in rl-zoo3's layout, ``TASK_1``
-    :param films: Where the film goes
-    :param episodes: How many episodes it shows
     :return: The film
     """
     import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
@@ -171,10 +152,8 @@ def film(folder: Path, films: Path, episodes: int) -> Path:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments agents", description=__doc__)
+    """Run the command."""
+    parser = command_line("agents", __doc__)
     parser.add_argument("--suite", type=Path, help="the suite's output folder; None: only films, of the agents that are there")
     parser.add_argument(
         "--agents", type=Path, default=Path("trained_agents"), help="the folder of agents, in rl-zoo3's layout"
@@ -187,18 +166,18 @@ def main(argv: list[str]) -> None:
     if options.suite is not None:
         runs = best_runs(options.suite, options.tasks)
         if not runs:
-            raise AgentError(
+            raise UsageError(
                 f"{options.suite} has no finished run of {ALGORITHM}: `python -m sb3_clearning.experiments suite` makes them."
             )
         for run_folder in runs.values():
             saved = save_agent(run_folder, options.agents)
             print(f"{saved} from {run_folder}")
-            row = checkpoint.rows_of(run_folder)[-1]
+            row = rows_of(run_folder)[-1]
             replace_row(options.table, {name: row.get(name, "") for name in FIELDS}, FIELDS)
     folders = [path for path in sorted((options.agents / ALGORITHM).glob("*_*")) if path.is_dir()]
     wanted = [path for path in folders if not options.tasks or path.name.rpartition("_")[0] in options.tasks]
     if not wanted:
-        raise AgentError(
+        raise UsageError(
             f"There are no agents in {options.agents / ALGORITHM}: give --suite, or --agents with those of rl-zoo3."
         )
     if options.episodes:

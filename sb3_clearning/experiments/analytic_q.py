@@ -2,9 +2,9 @@ r"""
 The paper's appendix "Analytic Examples of Q-learning Failures": two Markov processes in which Q-learning with hindsight
 relabelling does not learn the future, in closed form and by tabular Q-learning.
 
-The paper's algebra has slips, so three columns stand beside what is learned: the formula as printed, the solution of the
-paper's own equations, and the fixed point, for which the cases' probabilities are divided by their sum (in Example 1 the paper
-conditions on the goal but does not divide).
+The paper's algebra has slips, so the table has three columns besides the learned value: the formula as printed, the solution
+of the paper's own equations, and the fixed point, for which the cases' probabilities are divided by their sum (in Example 1
+the paper conditions on the goal but does not divide).
 
 ``python -m sb3_clearning.experiments analytic_q`` writes results/analytic_q.csv, .md and .png.
 """
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.experiments.sweep import check, parser, sweep
+from sb3_clearning.experiments.tables.rows import Rows, write_report
+from sb3_clearning.experiments.tables.sweep import SweepCommand
 
 LAMBDAS = (0.2, 0.5, 0.8, 0.95)
 GAMMAS = (0.5, 0.9)
@@ -38,10 +39,7 @@ class Process(NamedTuple):
 
 
 def example_1(n: int) -> Process:
-    """
-    :param n: Number of states
-    :return: Each state leads to itself
-    """
+    """:return: Each state leads to itself"""
     return Process(np.arange(n), np.arange(n), n)
 
 
@@ -67,23 +65,14 @@ class Formulas(NamedTuple):
 
 
 def formulas_1(n: int, lambda_: float, gamma: float) -> dict[str, Formulas]:
-    """
-    :param n: Number of states
-    :param lambda_: The relabelling ratio
-    :param gamma: The discount factor
-    :return: Q of a state for itself
-    """
+    """:return: Q of a state for itself"""
     rest = 1 - lambda_ * gamma / n
     fixed = (1 - lambda_) / (1 - lambda_ + lambda_ * (1 - gamma) / n)
     return {"Q11": Formulas((1 - gamma) / rest, (1 - lambda_) / rest, fixed, 1.0)}
 
 
 def formulas_2(lambda_: float, gamma: float) -> dict[str, Formulas]:
-    """
-    :param lambda_: The relabelling ratio
-    :param gamma: The discount factor
-    :return: The values of Q, and the normalised prediction for the first state
-    """
+    """:return: The values of Q, and the normalised prediction for the first state"""
     discounted = gamma * lambda_
     q11 = 2 * (1 - lambda_) / (2 - discounted)
     printed_22 = (2 - 2 * lambda_) / (2 - lambda_ + discounted)
@@ -119,10 +108,6 @@ def tabular_q(process: Process, ratios: Sequence[Ratio], steps: int, seeds: int)
     Tabular Q-learning with hindsight relabelling: a transition of those observed, with its next state as the goal (share
     1 - lambda, target 1) or a random one (target gamma Q of the next state). All runs of all ratios go in step.
 
-    :param process: The process
-    :param ratios: Relabelling ratios and discount factors
-    :param steps: Number of updates
-    :param seeds: Number of independent runs of each
     :return: Q of state and goal, the mean over the last half of the updates, ``(n_ratios, seeds, n_states, n_states)``
     """
     rng = np.random.default_rng(0)
@@ -160,12 +145,7 @@ Setting = tuple[int, int, tuple[Ratio, ...]]
 
 
 def measure(setting: Setting, seeds: int, steps: int) -> Iterator[dict[str, Any]]:
-    """
-    :param setting: Example, number of states, and ratios
-    :param seeds: Number of seeds
-    :param steps: Number of updates
-    :return: A row for each ratio, quantity and seed
-    """
+    """:return: A row for each ratio, quantity and seed"""
     example, n, ratios = setting
     process = example_1(n) if example == 1 else example_2()
     for ratio, learned in zip(ratios, tabular_q(process, ratios, steps, seeds), strict=True):
@@ -177,24 +157,12 @@ def measure(setting: Setting, seeds: int, steps: int) -> Iterator[dict[str, Any]
                 else:
                     value = q[int(quantity[1]) - 1, int(quantity[2]) - 1]
                 numbers = {key: round(number, 5) for key, number in {**values._asdict(), "learned": float(value)}.items()}
-                yield {
-                    "example": example,
-                    "quantity": quantity,
-                    "n": n,
-                    "lambda": ratio.lambda_,
-                    "gamma": ratio.gamma,
-                    "seed": seed,
-                    **numbers,
-                }
+                columns = {"n": n, "lambda": ratio.lambda_, "gamma": ratio.gamma, "seed": seed}
+                yield {"example": example, "quantity": quantity, **columns, **numbers}
 
 
-def is_done(setting: Setting, rows: list[dict[str, str]], seeds: int) -> bool:
-    """
-    :param setting: Example, number of states, and ratios
-    :param rows: The table
-    :param seeds: Number of seeds
-    :return: Whether the table has all of its rows
-    """
+def is_done(setting: Setting, rows: Rows, seeds: int) -> bool:
+    """:return: Whether the table has all of its rows"""
     example, n, ratios = setting
     keys = ("example", "n", "lambda", "gamma", "seed")
     found = {tuple(row[key] for key in keys) for row in rows}
@@ -202,13 +170,10 @@ def is_done(setting: Setting, rows: list[dict[str, str]], seeds: int) -> bool:
     return {tuple(map(str, key)) for key in wanted} <= found
 
 
-def summary(rows: list[dict[str, str]]) -> dict[tuple[str, ...], dict[str, float]]:
-    """
-    :param rows: The table
-    :return: For each example, quantity, n, lambda and gamma the formulas and mean and deviation of what was learned
-    """
+def summary(rows: Rows) -> dict[tuple[str, ...], dict[str, float]]:
+    """:return: For each example, quantity, n, lambda and gamma the formulas and mean and deviation of what was learned"""
     keys = ("example", "quantity", "n", "lambda", "gamma")
-    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    groups: dict[tuple[str, ...], Rows] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     result = {}
@@ -219,19 +184,16 @@ def summary(rows: list[dict[str, str]]) -> dict[tuple[str, ...], dict[str, float
     return result
 
 
-def write_table(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The Markdown file to write
-    """
-    lines = [
-        "# Q-learning with hindsight relabelling in closed form",
-        "",
+def write_table(rows: Rows, path: Path) -> None:
+    """Write the Markdown report."""
+    text = (
         "Made by `python -m sb3_clearning.experiments analytic_q`. *Printed*: the paper's formula. *Corrected*: the "
         "solution of the "
         "paper's equation. *Fixed point*: with the cases' probabilities divided by their sum. *Learned*: tabular "
         "Q-learning, mean ± "
-        "standard deviation over seeds. *Truth*: the probability that the future has.",
+        "standard deviation over seeds. *Truth*: the probability that the future has."
+    )
+    lines = [
         "",
         "| example | quantity | n | λ | γ | printed | corrected | fixed point | learned | truth |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -245,18 +207,12 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
         "",
         f"Largest difference to what is learned: printed {off['printed']:.3f}, corrected {off['corrected']:.3f}, "
         f"fixed point {off['fixed_point']:.3f}, truth {off['truth']:.3f}.",
-        "",
-        f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.",
-        "",
     ]
-    path.write_text("\n".join(lines))
+    write_report(path, "Q-learning with hindsight relabelling in closed form", text, lines, rows)
 
 
-def plot(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The picture to write
-    """
+def plot(rows: Rows, path: Path) -> None:
+    """Draw the picture."""
     from matplotlib.figure import Figure
 
     found = list(summary(rows).values())
@@ -271,19 +227,10 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    arguments = parser("analytic_q", __doc__, seeds=20)
-    options = arguments.parse_args(argv)
-    check(options, arguments)
-    lambdas = LAMBDAS[1:3] if options.quick else LAMBDAS
-    ratios = tuple(Ratio(value, gamma) for gamma in GAMMAS for value in lambdas)
+    """Run the command."""
+    command = SweepCommand("analytic_q", __doc__)
+    options = command.parse(argv)
+    ratios = tuple(Ratio(value, gamma) for gamma in GAMMAS for value in (LAMBDAS[1:3] if options.quick else LAMBDAS))
     settings = [(*case, ratios) for case in ((1, 2), (1, 10), (2, 2))]
-    path = options.output / ("analytic_q_quick.csv" if options.quick else "analytic_q.csv")
-    steps = 5000 if options.quick else 40_000
-    work = partial(measure, seeds=options.seeds, steps=steps)
-    rows = sweep(path, FIELDS, settings, partial(is_done, seeds=options.seeds), work, options.jobs)
-    write_table(rows, path.with_suffix(".md"))
-    plot(rows, path.with_suffix(".png"))
-    print(path.with_suffix(".md").read_text())
+    work = partial(measure, seeds=options.seeds, steps=5000 if options.quick else 40_000)
+    command.run(options, FIELDS, settings, partial(is_done, seeds=options.seeds), work, write_table, plot)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sb3_clearning.envs.gridworld import cell_of
-from sb3_clearning.experiments.grid import cell_number, make_seed
-from sb3_clearning.experiments.rows import spread
-from sb3_clearning.experiments.sweep import check, parser, sweep
+from sb3_clearning.experiments.gridworld_data import cell_number, make_seed
+from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.calibration import Reliability, reliability
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.next_actions import TablePolicy
@@ -47,11 +47,7 @@ class Task(NamedTuple):
 
 
 def gridworld_task(seed: int, quick: bool) -> Task:
-    """
-    :param seed: The seed
-    :param quick: Has no effect
-    :return: Rollouts of a random tabular policy; the events are the rows, columns, halves and some blocks of the world
-    """
+    """:return: Rollouts of a random tabular policy; the events are the rows, columns, halves and some blocks of the world"""
     train, test = (make_seed(seed, False, n_trajectories=n) for n in (100, 400))
 
     def experience(data: Any, skip: int) -> Experience:
@@ -64,19 +60,13 @@ def gridworld_task(seed: int, quick: bool) -> Task:
 
     regions = [((i, 0), (i, 4)) for i in range(5)] + [((0, j), (4, j)) for j in range(5)]
     regions += [((0, 0), (4, 1)), ((0, 2), (4, 4)), ((0, 0), (1, 4)), ((2, 0), (4, 4)), ((1, 1), (3, 3)), ((0, 0), (2, 2))]
-    # Both data sets follow the same policy. Trajectories of the larger one are other draws.
+    # Both data sets are draws of the same policy.
     policy = TablePolicy(train.evaluated, cell_number)
     return Task(experience(train, 0), experience(test, 0), policy, [within(low, high) for low, high in regions])
 
 
 def maze_rollouts(model: Any, n_episodes: int, seed: int, n_envs: int = 10) -> Experience:
-    """
-    :param model: A trained agent
-    :param n_episodes: Number of episodes, of 300 steps
-    :param seed: The seed of the first one
-    :param n_envs: Environments in step
-    :return: Its rollouts, with exploration noise of 0.2 on every action
-    """
+    """:return: Rollouts of a trained agent, with exploration noise of 0.2 on every action"""
     import gymnasium as gym
 
     rng = np.random.default_rng(seed)
@@ -108,7 +98,6 @@ def maze_rollouts(model: Any, n_episodes: int, seed: int, n_envs: int = 10) -> E
 
 def maze_task(seed: int, quick: bool) -> Task:
     """
-    :param seed: The seed
     :param quick: Whether the agent is barely trained and the data small
     :return: Rollouts of an agent that is trained for a few thousand steps; the events are parts of the maze
     """
@@ -138,11 +127,7 @@ TASKS = {"gridworld": gridworld_task, "maze": maze_task}
 
 def predictions(task: Task, estimator: FutureStateEstimator, gamma: float, seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     """
-    :param task: The data
-    :param estimator: What predicts
-    :param gamma: The discount factor
-    :param seed: The seed of states and times
-    :param n: Number of states; those less than 5 / (1 - gamma) steps from the end are left out, as their future is cut off
+    :param n: Number of states; those less than 5 / (1 - gamma) steps from the end are excluded: their future is cut off
     :return: Predicted probabilities and whether it happened, ``(n * events,)`` each
     """
     rng = np.random.default_rng(seed)
@@ -151,22 +136,19 @@ def predictions(task: Task, estimator: FutureStateEstimator, gamma: float, seed:
     rows = rng.choice(np.flatnonzero(left >= min(5 / (1 - gamma), left.max() / 2)), n)
     later = future_rows(rows, last, task.test.terminations, gamma, False, rng.random(n))
     states, actions = take(task.test.observations, rows), task.test.actions[rows]
-    goals = task.test.next_observations
-    achieved = np.asarray(goals["achieved_goal"] if isinstance(goals, dict) else goals)[later]
-    # What `estimator.probability` does, with the weights of all events computed once.
-    candidates = estimator._candidates(None)
-    weights, _ = estimator._weights(states, actions, candidates)
-    inside = np.stack([event(estimator._goals.decode(candidates)) for event in task.events]).astype(float)
+    following = task.test.next_observations
+    achieved = np.asarray(following["achieved_goal"] if isinstance(following, dict) else following)[later]
+    # `estimator.probability` would compute the weights again for every event.
+    candidates = estimator._candidates(None)  # noqa: SLF001
+    weights, _ = estimator._weights(states, actions, candidates)  # noqa: SLF001
+    goals = estimator._goals.decode(candidates)  # noqa: SLF001
+    inside = np.stack([event(goals) for event in task.events]).astype(float)
     happened = np.stack([event(achieved) for event in task.events])
     return np.clip(inside @ weights.T, 0, 1).ravel(), happened.ravel()
 
 
 def measure(setting: tuple[str, int], quick: bool) -> Iterator[dict[str, Any]]:
-    """
-    :param setting: Task and seed
-    :param quick: Whether to learn little
-    :return: A row for each method and bin
-    """
+    """:return: A row for each method and bin"""
     name, seed = setting
     task, gamma = TASKS[name](seed, quick), GAMMA[name]
     for method in METHODS:
@@ -176,48 +158,29 @@ def measure(setting: tuple[str, int], quick: bool) -> Iterator[dict[str, Any]]:
         found = reliability(*predictions(task, estimator, gamma, seed, 300 if quick else 1500), N_BINS)
         base = {"task": name, "method": method, "gamma": gamma, "seed": seed}
         for number, (predicted, frequency, count) in enumerate(zip(*found, strict=True)):
-            yield {
-                **base,
-                "bin": number,
-                "predicted": round(float(predicted), 5),
-                "frequency": round(float(frequency), 5),
-                "count": int(count),
-                "ece": round(found.expected_calibration_error, 5),
-            }
+            numbers = {"predicted": predicted, "frequency": frequency, "ece": found.expected_calibration_error}
+            rounded = {key: round(float(value), 5) for key, value in numbers.items()}
+            yield {**base, "bin": number, **rounded, "count": int(count)}
 
 
 def _falling_rate(remaining: float) -> float:
     return 1e-3 * remaining + 1e-5
 
 
-def is_done(setting: tuple[str, int], rows: list[dict[str, str]]) -> bool:
-    """
-    :param setting: Task and seed
-    :param rows: The table
-    :return: Whether the table has its rows, of all methods
-    """
+def is_done(setting: tuple[str, int], rows: Rows) -> bool:
+    """:return: Whether the table has the rows of all methods"""
     found = {row["method"] for row in rows if (row["task"], row["seed"]) == tuple(map(str, setting))}
     return found >= set(METHODS)
 
 
-def calibration_errors(rows: list[dict[str, str]], task: str, method: str) -> list[float]:
-    """
-    :param rows: The table
-    :param task: The task
-    :param method: The method
-    :return: The expected calibration error of each seed
-    """
+def calibration_errors(rows: Rows, task: str, method: str) -> list[float]:
+    """:return: The expected calibration error of each seed"""
     found = {row["seed"]: float(row["ece"]) for row in rows if (row["task"], row["method"]) == (task, method)}
     return list(found.values())
 
 
-def pooled(rows: list[dict[str, str]], task: str, method: str) -> Reliability:
-    """
-    :param rows: The table
-    :param task: The task
-    :param method: The method
-    :return: The reliability over all seeds' predictions
-    """
+def pooled(rows: Rows, task: str, method: str) -> Reliability:
+    """:return: The reliability over all seeds' predictions"""
     mine = [row for row in rows if (row["task"], row["method"]) == (task, method)]
     predicted, frequency, count = (np.array([float(row[key]) for row in mine]) for key in ("predicted", "frequency", "count"))
     bins = np.minimum((predicted * N_BINS).astype(int), N_BINS - 1)
@@ -227,17 +190,14 @@ def pooled(rows: list[dict[str, str]], task: str, method: str) -> Reliability:
     return Reliability(means[0], means[1], np.array([count[bins == number].sum() for number in kept]))
 
 
-def write_table(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The Markdown file to write
-    """
-    lines = [
-        "# Are the probabilities right?",
-        "",
+def write_table(rows: Rows, path: Path) -> None:
+    """Write the Markdown report."""
+    text = (
         "Made by `python -m sb3_clearning.experiments calibration`. Expected calibration error over ten bins of predicted "
         "probability, against what happened at a random later time in held-out rollouts; mean ± standard deviation over "
-        "seeds. *Largest gap*: of a bin, all seeds together. *Middle*: the share of predictions between 0.1 and 0.9.",
+        "seeds. *Largest gap*: of a bin, all seeds together. *Middle*: the share of predictions between 0.1 and 0.9."
+    )
+    lines = [
         "",
         "| task | γ | method | seeds | expected calibration error | worst seed | largest gap | middle |",
         "|---|---|---|---|---|---|---|---|",
@@ -251,15 +211,11 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
             f"| {task} | {GAMMA[task]} | {method} | {len(errors)} | {spread(errors, 4)} | {max(errors):.4f} | {gap:.2f} | "
             f"{middle:.2f} |"
         )
-    lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
-    path.write_text("\n".join(lines))
+    write_report(path, "Are the probabilities right?", text, lines, rows)
 
 
-def plot(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The picture to write
-    """
+def plot(rows: Rows, path: Path) -> None:
+    """Draw the picture."""
     from matplotlib.figure import Figure
 
     tasks = list(dict.fromkeys(row["task"] for row in rows))
@@ -272,18 +228,9 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    arguments = parser("calibration", __doc__, seeds=3)
-    arguments.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    options = arguments.parse_args(argv)
-    check(options, arguments)
-    if options.quick:
-        options.seeds = 1
-    path = options.output / ("calibration_quick.csv" if options.quick else "calibration.csv")
+    """Run the command."""
+    command = SweepCommand("calibration", __doc__, seeds=3, quick_seeds=1)
+    command.parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    options = command.parse(argv)
     settings = [(task, seed) for task in options.tasks for seed in range(options.seeds)]
-    rows = sweep(path, FIELDS, settings, is_done, partial(measure, quick=options.quick), options.jobs)
-    write_table(rows, path.with_suffix(".md"))
-    plot(rows, path.with_suffix(".png"))
-    print(path.with_suffix(".md").read_text())
+    command.run(options, FIELDS, settings, is_done, partial(measure, quick=options.quick), write_table, plot)

@@ -4,7 +4,6 @@ The core's learning table: CLearning with its defaults on two tasks, five seeds 
 ``python -m sb3_clearning.experiments core`` writes results/core.csv (a row per evaluation, as it comes) and results/core.md.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -21,15 +20,15 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_clearning import CLearning
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import EVALUATION_SEED, evaluate_goals
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import add_columns, append_row, read_rows, spread
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import Rows, add_columns, append_row, read_rows, spread, write_report
+from sb3_clearning.experiments.tables.sweep import command_line
 
 
 class Task(NamedTuple):
     """
     A task of the table.
 
-    :param env_id: The environment's id
     :param env_kwargs: Arguments for ``gym.make``
     :param steps: Environment steps of a run
     :param threshold: The success rate that a run should reach
@@ -46,21 +45,18 @@ TASKS = {
     "PointMaze_UMaze-v3": Task("PointMaze_UMaze-v3", {"continuing_task": True, "reset_target": False}, 30_000, 0.9),
 }
 EVALUATIONS = 5
-DISTANCES = EpisodeDistances._fields
 FIELDS = [
     *("task", "seed", "step", "success", "success_any_time"),
-    *DISTANCES,
+    *EpisodeDistances._fields,
     *("seconds", "arguments", "evaluation_seed", "versions", "commit"),
 ]
 
 
 class EvaluateAndRecord(BaseCallback):
     """
-    Evaluates a few times over a run and appends a row to the table each time.
+    Evaluates a few times per run and appends a row to the table each time.
 
-    :param task: The task
-    :param path: The table
-    :param constants: What stands in every row, with the first evaluation episode's seed
+    :param constants: The columns that are the same in all rows, with the first evaluation episode's seed
     """
 
     def __init__(self, task: Task, path: Path, constants: dict[str, Any]):
@@ -79,15 +75,7 @@ class EvaluateAndRecord(BaseCallback):
 
 
 def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED) -> None:
-    """
-    One run, with one thread.
-
-    :param name: The task's name
-    :param seed: The seed
-    :param path: The table
-    :param arguments: Arguments for CLearning beyond the defaults
-    :param evaluation_seed: The first evaluation episode's seed
-    """
+    """Do one run, with one thread."""
     import gymnasium_robotics
 
     gym.register_envs(gymnasium_robotics)
@@ -102,42 +90,26 @@ def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluat
 
 
 def evaluation_seed_of(row: dict[str, str]) -> int:
-    """
-    :param row: A row of the table
-    :return: The first evaluation episode's seed; rows from before it was recorded have the default
-    """
+    """:return: The first evaluation episode's seed; rows from before it was recorded have the default"""
     return int(row.get("evaluation_seed") or EVALUATION_SEED)
 
 
-def with_defaults(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """
-    :param rows: The table
-    :return: The rows of CLearning with its defaults, on the evaluation episodes that all results are of
-    """
+def with_defaults(rows: Rows) -> Rows:
+    """:return: The rows of CLearning with its defaults, on the usual evaluation episodes"""
     return [row for row in rows if row["arguments"] == "{}" and evaluation_seed_of(row) == EVALUATION_SEED]
 
 
-def finished(
-    rows: list[dict[str, str]], name: str, seed: int, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED
-) -> bool:
-    """
-    :param rows: The table
-    :param name: The task's name
-    :param seed: The seed
-    :param arguments: Arguments for CLearning beyond the defaults
-    :param evaluation_seed: The first evaluation episode's seed
-    :return: Whether the table has the run's last row
-    """
+def finished(rows: Rows, name: str, seed: int, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED) -> bool:
+    """:return: Whether the table has the run's last row"""
     wanted = (name, str(seed), str(TASKS[name].steps), json.dumps(arguments), evaluation_seed)
     found = ((row["task"], row["seed"], row["step"], row["arguments"], evaluation_seed_of(row)) for row in rows)
     return wanted in found
 
 
-def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
+def table(rows: Rows, last_only: bool = False) -> list[str]:
     """
-    :param rows: The rows of the CSV, of which those with other arguments or evaluation episodes are left out
     :param last_only: Whether to show the end of the runs only
-    :return: The lines of a Markdown table
+    :return: The Markdown table of the runs with defaults
     """
     rows = with_defaults(rows)
     any_time = any(row.get("success_any_time") for row in rows)
@@ -150,7 +122,7 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
     for name, task in TASKS.items():
         every = task.steps if last_only else task.steps // EVALUATIONS
         for step in range(every, task.steps + 1, every):
-            # A run that was stopped and started again has its early rows twice: the newest counts.
+            # A run that was restarted has its early rows twice: the newest counts.
             newest = {row["seed"]: row for row in rows if (row["task"], row["step"]) == (name, str(step))}
             if not newest:
                 continue
@@ -158,8 +130,7 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
             reached = f"{sum(value >= task.threshold for value in success)} of {len(success)} (≥ {task.threshold})"
             lines.append(
                 f"| {name} | {step:,} | {len(success)} | {spread(success, 2)} | {min(success):.2f} | {reached} | "
-                f"{spread(final, 3)} | "
-                f"{statistics.mean(initial):.3f} |"
+                f"{spread(final, 3)} | {statistics.mean(initial):.3f} |"
             )
             if any_time:  # of the seeds that have it: older rows do not
                 found = [float(row["success_any_time"]) for row in newest.values() if row.get("success_any_time")]
@@ -167,44 +138,18 @@ def table(rows: list[dict[str, str]], last_only: bool = False) -> list[str]:
     return lines
 
 
-def write_table(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The rows of the CSV
-    :param path: The Markdown file to write
-    """
-    newest = with_defaults(rows)[-1]
-    lines = [
-        "# CLearning with its defaults",
-        "",
-        "Made by `python -m sb3_clearning.experiments core`. Success over 50 evaluation episodes with seeds apart "
-        "from training's; mean ± "
-        "standard deviation over training seeds, and the worst seed. Distances in the task's own unit (m).",
-        "",
-        *table(rows),
-        "",
-        f"Commit {newest['commit']}; {newest['versions']}.",
-        "",
-    ]
-    path.write_text("\n".join(lines))
-
-
-def update_readme(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    Put the end of the runs between the README's markers.
-
-    :param rows: The rows of the CSV
-    :param path: The README
-    """
-    before, _, rest = path.read_text().partition("<!-- core -->")
-    _, _, after = rest.partition("<!-- /core -->")
-    path.write_text("\n".join([f"{before}<!-- core -->", *table(rows, last_only=True), f"<!-- /core -->{after}"]))
+def write_table(rows: Rows, path: Path) -> None:
+    """Write the Markdown report."""
+    text = (
+        "Made by `python -m sb3_clearning.experiments core`. Success over 50 evaluation episodes with seeds apart from "
+        "training's; mean ± standard deviation over training seeds, and the worst seed. Distances in the task's own unit (m)."
+    )
+    write_report(path, "CLearning with its defaults", text, ["", *table(rows)], with_defaults(rows))
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments core", description=__doc__)
+    """Run the command."""
+    parser = command_line("core", __doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5, help="number of training seeds")
     parser.add_argument("--first-seed", type=int, default=0, help="the first training seed; the next ones follow")
@@ -212,7 +157,6 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--arguments", type=json.loads, default={}, help="CLearning's arguments beyond the defaults, as JSON")
     parser.add_argument("--output", type=Path, default=Path("results/core.csv"))
-    parser.add_argument("--readme", type=Path, help="a README to put the table into, between <!-- core --> and <!-- /core -->")
     parser.add_argument("--run", nargs=2, metavar=("TASK", "SEED"), help="one run, in this process")
     options = parser.parse_args(argv)
     if options.run:
@@ -237,5 +181,3 @@ def main(argv: list[str]) -> None:
     if not options.arguments and options.evaluation_seed == EVALUATION_SEED and with_defaults(rows):
         write_table(rows, options.output.with_suffix(".md"))
         print(options.output.with_suffix(".md").read_text())
-        if options.readme:
-            update_readme(rows, options.readme)

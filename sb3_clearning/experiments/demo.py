@@ -5,7 +5,6 @@ Trains CLearning, prints success rate and distances before and after, and saves 
 the learned future density.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
 from sb3_clearning.common.evaluation import evaluate_goals
+from sb3_clearning.experiments.tables.sweep import command_line
 
 ENV_ID = "FetchReach-v4"
 N_EPISODES = 20
@@ -23,23 +23,14 @@ LABELS = {"success": "success rate", "success_any_time": "success at any time", 
 
 
 class Curve(NamedTuple):
-    """
-    A learning curve.
-
-    :param steps: Environment steps
-    :param measured: The evaluation at each
-    """
+    """A learning curve: an evaluation at each of some steps."""
 
     steps: list[int]
     measured: list[dict[str, float]]
 
 
 class EvaluateSometimes(BaseCallback):
-    """
-    Evaluates the policy every so many steps.
-
-    :param every: Number of steps
-    """
+    """Evaluates the policy every so many steps."""
 
     def __init__(self, every: int):
         super().__init__()
@@ -60,10 +51,7 @@ class EvaluateSometimes(BaseCallback):
 
 
 def plot_curve(curve: Curve, path: Path) -> None:
-    """
-    :param curve: The learning curve
-    :param path: The picture to write
-    """
+    """Draw the learning curve."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
@@ -85,10 +73,6 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
     """
     Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal plane
     through the hand, and the difference that the action makes.
-
-    :param model: A trained model
-    :param path: The picture to write
-    :param size: Number of points along a side
     """
     from matplotlib.figure import Figure
 
@@ -128,10 +112,8 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments demo", description=__doc__)
+    """Run the command."""
+    parser = command_line("demo", __doc__)
     parser.add_argument("--steps", type=int, default=8000, help="environment steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("demo"))
@@ -144,7 +126,7 @@ def main(argv: list[str]) -> None:
     gym.register_envs(gymnasium_robotics)
     options.output.mkdir(parents=True, exist_ok=True)
     model = CLearning("MultiInputPolicy", ENV_ID, seed=options.seed)
-    # A second thread does not double the speed, and on a busy machine its waiting costs several times the work.
+    # A second thread gains little, and on a busy machine it costs a lot.
     th.set_num_threads(1)
     evaluate = EvaluateSometimes(max(options.steps // 8, 1))
     print(f"Training CLearning on {ENV_ID} for {options.steps} steps; rewards are not read.")

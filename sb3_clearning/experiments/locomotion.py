@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read
-from sb3_clearning.experiments.rows import spread
-from sb3_clearning.experiments.sweep import check, parser, sweep
+from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.dynamics import OneStepModel
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.replay.datasets import Experience, read_dataset, take
 
 GAMMAS = (0.5, 0.8, 0.9, 0.95, 0.99)
-METHODS = ("mc", "td", "model")
+LABELS = {"mc": "MC C-learning", "td": "TD C-learning", "model": "one-step model"}
+METHODS = tuple(LABELS)
 #: The paper: one hidden layer of 256, w within [0, 20], the average of the next 100 steps, 1000 pairs and 1000 candidates.
 HIDDEN, W_CLIP, HORIZON, N_PAIRS = (256,), 20.0, 100, 1000
 FIELDS = ("task", "source", "method", "gamma", "batches", "seed", "mse", "mse_raw", "mse_of_mean")
@@ -48,12 +49,7 @@ class Split(NamedTuple):
 
 
 def load(name: str, data: Path, quick: bool = False) -> tuple[Experience, str]:
-    """
-    :param name: The task
-    :param data: Where ``locomotion_data`` has written
-    :param quick: Whether its quick data will do where there is no other
-    :return: The data without the global position, and where it comes from
-    """
+    """:return: The data without the global position, and where it comes from"""
     minari_name = f"mujoco/{name}/expert-v0"
     try:
         return read_dataset(minari_name), "Minari expert-v0"
@@ -71,13 +67,7 @@ def load(name: str, data: Path, quick: bool = False) -> tuple[Experience, str]:
 
 
 def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON) -> Split:
-    """
-    :param experience: The data
-    :param source: Where it comes from
-    :param seed: The seed of the division
-    :param horizon: Steps that must follow a test pair
-    :return: The divided data
-    """
+    """:return: The divided data"""
     rng = np.random.default_rng(seed)
     last = experience.last()
     episodes = np.unique(last)
@@ -102,14 +92,7 @@ def split(experience: Experience, source: str, seed: int, horizon: int = HORIZON
 def measure(
     setting: tuple[str, str, int], data: Path, batches: dict[str, int], gammas: tuple[float, ...], quick: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """
-    :param setting: Task, method and seed
-    :param data: Where ``locomotion_data`` has written
-    :param batches: Number of batches for each method
-    :param gammas: The discount factors
-    :param quick: Whether quick data will do
-    :return: A row for each gamma
-    """
+    """:return: A row for each gamma"""
     task, method, seed = setting
     found = split(*load(task, data, quick), seed)
     candidates = np.asarray(found.train.next_observations)
@@ -138,85 +121,64 @@ def measure(
                seed, **numbers}  # fmt: skip
 
 
-def is_done(setting: tuple[str, str, int], rows: list[dict[str, str]], gammas: tuple[float, ...]) -> bool:
-    """
-    :param setting: Task, method and seed
-    :param rows: The table
-    :param gammas: The discount factors
-    :return: Whether the table has all of its rows
-    """
+def is_done(setting: tuple[str, str, int], rows: Rows, gammas: tuple[float, ...]) -> bool:
+    """:return: Whether the table has all of its rows"""
     wanted = tuple(map(str, setting))
     return {row["gamma"] for row in rows if (row["task"], row["method"], row["seed"]) == wanted} >= {
         str(gamma) for gamma in gammas
     }
 
 
-def values(rows: list[dict[str, str]], task: str, method: str, gamma: float, column: str = "mse") -> np.ndarray:
-    """
-    :param rows: The table
-    :param task: The task
-    :param method: The method
-    :param gamma: The discount factor
-    :param column: What to look up
-    :return: One value per seed
-    """
+def values(rows: Rows, task: str, method: str, gamma: float, column: str = "mse") -> np.ndarray:
+    """:return: One value per seed"""
     wanted = (task, method, str(gamma))
     found = {row["seed"]: float(row[column]) for row in rows if (row["task"], row["method"], row["gamma"]) == wanted}
     return np.array(list(found.values()))
 
 
-def write_table(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The Markdown file to write
-    """
+def write_table(rows: Rows, path: Path) -> None:
+    """Write the Markdown report."""
     gammas = sorted({float(row["gamma"]) for row in rows})
-    lines = [
-        "# The expected future state of locomotion",
-        "",
+    text = (
         "Made by `python -m sb3_clearning.experiments locomotion`. Squared error of the expected future state over the "
         "next 100 "
         "steps, in units of the data's standard deviation, mean over coordinates and 1000 test pairs; mean ± standard "
         "deviation "
-        "over seeds. *Mean state*: predicting the data's mean, for comparison.",
+        "over seeds. *Mean state*: predicting the data's mean, for comparison."
+    )
+    lines = [
         "",
         "| task | data | method | batches | " + " | ".join(f"γ {gamma}" for gamma in gammas) + " |",
         "|---|---|---|---|" + "---|" * len(gammas),
     ]
-    names = {"mc": "MC C-learning", "td": "TD C-learning", "model": "one-step model"}
     for task in dict.fromkeys(row["task"] for row in rows):
         for method in dict.fromkeys(row["method"] for row in rows if row["task"] == task):
             row = next(row for row in rows if (row["task"], row["method"]) == (task, method))
-            cells = [spread(list(found), 3) if len(found := values(rows, task, method, gamma)) else "" for gamma in gammas]
-            lines.append(f"| {task} | {row['source']} | {names[method]} | {row['batches']} | {' | '.join(cells)} |")
+            cells = [spread(found, 3) if len(found := values(rows, task, method, gamma)) else "" for gamma in gammas]
+            lines.append(f"| {task} | {row['source']} | {LABELS[method]} | {row['batches']} | {' | '.join(cells)} |")
         mine = [row for row in rows if row["task"] == task]
         plain = [np.mean([float(row["mse_of_mean"]) for row in mine if row["gamma"] == str(gamma)]) for gamma in gammas]
         cells = [f"{value:.3f}" for value in plain]
         lines.append(f"| {task} | | mean state | | {' | '.join(cells)} |")
-    lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
-    path.write_text("\n".join(lines))
+    write_report(path, "The expected future state of locomotion", text, lines, rows)
 
 
-def plot(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The picture to write
-    """
+def plot(rows: Rows, path: Path) -> None:
+    """Draw the picture."""
     from matplotlib.figure import Figure
 
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     gammas = sorted({float(row["gamma"]) for row in rows})
     figure = Figure(figsize=(4 * len(tasks), 3.6), layout="constrained")
-    labels = {"mc": "MC C-learning", "td": "TD C-learning", "model": "one-step model"}
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
-        for method, label in labels.items():
+        for method, label in LABELS.items():
             found = {gamma: values(rows, task, method, gamma) for gamma in gammas}
             found = {gamma: errors for gamma, errors in found.items() if len(errors)}
             x = [1 / (1 - gamma) for gamma in found]
             (line,) = axes.plot(x, [errors.mean() for errors in found.values()], marker="o", label=label)
             for place, errors in zip(x, found.values(), strict=True):  # few seeds: each of them
                 axes.plot(np.full(len(errors), place), errors, ".", color=line.get_color(), alpha=0.6)
-        plain = {gamma: np.mean([values(rows, task, method, gamma, "mse_of_mean").mean() for method in labels
+        plain = {gamma: np.mean([values(rows, task, method, gamma, "mse_of_mean").mean() for method in LABELS
                                  if len(values(rows, task, method, gamma))]) for gamma in gammas}  # fmt: skip
         axes.plot([1 / (1 - gamma) for gamma in plain], list(plain.values()), "--", color="gray", label="mean state")
         axes.set(title=task, xscale="log", yscale="log", xlabel="1 / (1 - γ)")
@@ -227,26 +189,20 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    arguments = parser("locomotion", __doc__, seeds=3)
+    """Run the command."""
+    command = SweepCommand("locomotion", __doc__, seeds=3, quick_seeds=1)
+    arguments = command.parser
     arguments.add_argument("--tasks", nargs="+", default=["walker2d", "hopper", "ant"], choices=list(TASKS))
     arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
     arguments.add_argument("--batches", type=int, default=3000, help="for C-learning (the paper: 30000 for MC, 3000 for TD)")
     arguments.add_argument("--model-batches", type=int, default=10_000, help="for the model (the paper: 30000)")
-    options = arguments.parse_args(argv)
-    check(options, arguments)
+    options = command.parse(argv)
     gammas: tuple[float, ...] = GAMMAS
     if options.quick:
-        options.seeds, options.batches, options.model_batches, gammas = 1, 300, 300, (0.5, 0.95)
-    path = options.output / ("locomotion_quick.csv" if options.quick else "locomotion.csv")
+        options.batches, options.model_batches, gammas = 300, 300, (0.5, 0.95)
     for task in options.tasks:
-        load(task, options.data, options.quick)  # raises an error before anything is learned
+        load(task, options.data, options.quick)  # missing data raises an error before anything is learned
     batches = {"mc": options.batches, "td": options.batches, "model": options.model_batches}
     settings = [(task, method, seed) for seed in range(options.seeds) for task in options.tasks for method in METHODS]
     work = partial(measure, data=options.data, batches=batches, gammas=gammas, quick=options.quick)
-    rows = sweep(path, FIELDS, settings, partial(is_done, gammas=gammas), work, options.jobs)
-    write_table(rows, path.with_suffix(".md"))
-    plot(rows, path.with_suffix(".png"))
-    print(path.with_suffix(".md").read_text())
+    command.run(options, FIELDS, settings, partial(is_done, gammas=gammas), work, write_table, plot)

@@ -1,14 +1,13 @@
 """
-Data for the locomotion experiments: a PPO agent is trained on each task (on a processor its many cheap steps lead to a gait
-sooner than the few dear ones of SAC), and its experience collected.
+Data for the locomotion experiments: trains a PPO agent on each task (on a CPU it learns a gait sooner than SAC) and collects
+its experience.
 
 ``python -m sb3_clearning.experiments locomotion_data`` writes data/locomotion/TASK.npz: states with the global position
-(which the agent itself does not see), actions and the episodes' ends. What is there is not made again, and a training that
-was stopped goes on from its last checkpoint; what was made with other settings is refused. What the data is like stands in
-results/locomotion_data.csv. With ``--quick`` all names end on ``_quick``.
+(which the agent does not see), actions and the episodes' ends; and statistics of the data to results/locomotion_data.csv.
+Existing data is kept, and an interrupted training resumes from its last checkpoint. Data of other settings is an error. With
+``--quick`` all names end in ``_quick``.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +20,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import replace_row
-from sb3_clearning.experiments.sweep import RESULTS
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import replace_row
+from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 DATA = Path("data/locomotion")
 N_ENVS = 8
@@ -59,7 +58,6 @@ TASKS = {
 
 def make_env(task: Locomotion, **kwargs: Any) -> gym.Env:
     """
-    :param task: The task
     :param kwargs: More arguments for ``gym.make``
     :return: The environment, whose states begin with the global position
     """
@@ -70,8 +68,8 @@ class Agent(NamedTuple):
     """
     A trained agent.
 
-    :param model: It sees standardised observations without the global position
-    :param scaling: What standardises them
+    :param model: Acts on standardized observations without the global position
+    :param scaling: Standardizes them
     """
 
     model: PPO
@@ -89,10 +87,7 @@ class Agent(NamedTuple):
 
 class Checkpoints(BaseCallback):
     """
-    Saves the agent after every so many steps, the model last, so that a model always has its scaling.
-
-    :param directory: Where to
-    :param every: Environment steps between checkpoints
+    Saves the agent every so many steps, the model last, so that a model always has its scaling.
     """
 
     def __init__(self, directory: Path, every: int = 50_000):
@@ -107,7 +102,7 @@ class Checkpoints(BaseCallback):
         self.save()
 
     def save(self) -> None:
-        """Write a checkpoint, and what the episodes are like now."""
+        """Write a checkpoint and print the mean return."""
         self._saved = self.num_timesteps
         self.directory.mkdir(parents=True, exist_ok=True)
         scaling = self.model.get_vec_normalize_env()
@@ -124,13 +119,13 @@ class Checkpoints(BaseCallback):
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file in one moment, and remove the older ones of its kind."""
+    """Write a file atomically, and remove the older ones of its kind."""
     half = path.with_name(f"half_{path.name}")
     write(half)
     half.rename(path)
     kind = path.name.split("_")[0]
     for older in path.parent.glob(f"{kind}_*"):
-        # A model may still need the scaling before this one until it is replaced itself.
+        # The previous model still needs the previous scaling.
         if older != path and (kind == "model" or _steps_of(older) not in map(_steps_of, path.parent.glob("model_*"))):
             older.unlink()
 
@@ -143,10 +138,7 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     """
     PPO with eight environments in step; observations and rewards are standardised, the learning rate falls to zero.
 
-    :param task: The task
-    :param steps: Environment steps
-    :param seed: The seed
-    :param directory: Where checkpoints are; the last one is gone on from
+    :param directory: Where checkpoints are; training resumes from the last one
     :return: A trained agent that does not see the global position
     """
     envs = make_vec_env(task.env_id, n_envs=N_ENVS, seed=seed, env_kwargs=task.env_kwargs)
@@ -154,7 +146,7 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     if found:
         scaling = VecNormalize.load(str(directory / f"scaling_{_steps_of(found[-1])}.pkl"), envs)
         model = PPO.load(found[-1], env=scaling, device="cpu")
-        print(f"going on from {found[-1]}", flush=True)
+        print(f"resuming from {found[-1]}", flush=True)
     else:
         scaling = VecNormalize(envs, gamma=0.99)
         model = PPO("MlpPolicy", scaling, n_steps=256, batch_size=128, n_epochs=10, learning_rate=_falling_rate, seed=seed,
@@ -172,13 +164,9 @@ def _falling_rate(remaining: float) -> float:
 
 def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_envs: int = N_ENVS) -> dict[str, np.ndarray]:
     """
-    The agent's experience with actions drawn from its policy, whole episodes and the ones that were going on at the end.
+    The agent's experience with actions drawn from its policy, whole episodes and those that were in progress at the end.
 
-    :param task: The task
-    :param agent: The agent
     :param n_transitions: Number of transitions, a multiple of ``n_envs``
-    :param seed: The seed of the episodes and actions
-    :param n_envs: Number of environments in step
     :return: ``observations``, ``actions``, ``next_observations``, ``terminations``, ``truncations``, ``rewards``
     """
     agent.model.set_random_seed(seed)
@@ -209,11 +197,7 @@ def collect(task: Locomotion, agent: Agent, n_transitions: int, seed: int, n_env
 
 
 def describe(name: str, path: Path) -> dict[str, Any]:
-    """
-    :param name: The task
-    :param path: Its data
-    :return: A row of the table: the agent's training, the data's size, and its episodes' mean length and return
-    """
+    """:return: A row of the table: the agent's training, the data's size, and its episodes' mean length and return"""
     data = np.load(path)
     episodes = max(int((data["terminations"] | data["truncations"]).sum()), 1)
     agent = PPO.load(max(_agent_folder(path).glob("model_*.zip"), key=_steps_of), device="cpu")
@@ -235,50 +219,33 @@ def _agent_folder(path: Path) -> Path:
 
 
 def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[str]:
-    """
-    :param path: A task's data
-    :param seed: The wanted seed
-    :param steps: The wanted training steps of the agent
-    :param transitions: The wanted number of transitions
-    :return: In what the data that is there, or the agent for it, was made otherwise
-    """
+    """:return: The settings in which existing data, or its agent, differs"""
     found: dict[str, tuple[int | None, int]] = {}
     agents = list(_agent_folder(path).glob("model_*.zip"))
     if agents:
         agent = PPO.load(max(agents, key=_steps_of), device="cpu")
-        # The steps that the training was meant for, reached or not: its learning rate falls to zero there.
-        found = {"--seed": (agent.seed, seed), "--steps": (agent._total_timesteps, steps)}
+        # The planned steps, at which the learning rate reaches zero.
+        planned = agent._total_timesteps  # noqa: SLF001 (SB3 has no public name)
+        found = {"--seed": (agent.seed, seed), "--steps": (planned, steps)}
     if path.exists():
         found["--transitions"] = len(np.load(path)["actions"]), transitions - transitions % N_ENVS
     return [f"{option} {there}, not {wanted}" for option, (there, wanted) in found.items() if there != wanted]
 
 
 def data_file(name: str, folder: Path, quick: bool = False) -> Path:
-    """
-    :param name: The task
-    :param folder: Where the data is written
-    :param quick: Whether it is that of ``--quick``, whose name no other command takes for the measured data's
-    :return: The task's data
-    """
+    """:return: The task's data file; that of ``--quick`` has another name"""
     return folder / f"{name}{'_quick' if quick else ''}.npz"
 
 
 def data_to_read(name: str, folder: Path, quick: bool = False) -> Path:
-    """
-    :param name: The task
-    :param folder: Where the data is written
-    :param quick: Whether the data of ``--quick`` will do where there is no other
-    :return: The task's data
-    """
+    """:return: The task's data file; with ``quick``, that of ``--quick`` if there is no other"""
     path = data_file(name, folder)
     return data_file(name, folder, quick=True) if quick and not path.exists() else path
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments locomotion_data", description=__doc__)
+    """Run the command."""
+    parser = command_line("locomotion_data", __doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--steps", type=int, help="the agent's training steps, instead of the task's own number")
     parser.add_argument("--transitions", type=int, default=100_000, help="transitions to collect")
@@ -298,7 +265,7 @@ def main(argv: list[str]) -> None:
             parser.error(f"{path} or its agent was made with {'; '.join(others)}: use the same, or another --output")
     for name, path in paths.items():
         if path.exists():
-            print(f"{path} is there already")
+            print(f"{path} already exists")
         else:
             task = TASKS[name]
             agent = train_agent(task, options.steps or task.steps, options.seed, _agent_folder(path))

@@ -5,18 +5,17 @@ How many steps of an episode should a target of C-learning look ahead? Success o
 has so far. The runs are the suite's: ``suite --config results/suite/trials.yml --matrix n_steps --output trials``.
 """
 
-import argparse
 import math
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from sb3_clearning.experiments.rows import read_rows
 from sb3_clearning.experiments.suite.config import Run, Suite
 from sb3_clearning.experiments.suite.report import markdown, start_of
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
-from sb3_clearning.experiments.sweep import RESULTS
+from sb3_clearning.experiments.tables.rows import read_rows
+from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 SWEEP = "n_steps"
 #: The matrices that are shown, with the title of each.
@@ -51,10 +50,7 @@ def methods_by_n(scores: Scores, task: str) -> list[str]:
 
 
 def table(scores: Scores) -> list[str]:
-    """
-    :param scores: The rows of a matrix
-    :return: The lines of its table: a line for each task and method, whether it has rows or not
-    """
+    """:return: The lines of its table: a line for each task and method, whether it has rows or not"""
 
     def mean(values: dict[int, float], digits: int) -> str:
         return f"{np.mean(list(values.values())):.{digits}f}" if values else "–"
@@ -78,14 +74,11 @@ def table(scores: Scores) -> list[str]:
 
 
 def plot(scores: Scores, path: Path) -> None:
-    """
-    :param scores: The rows of the sweep
-    :param path: The picture to write
-    """
+    """Draw the picture."""
     from matplotlib.figure import Figure
 
     numbers = sorted({n_of(scores, task, method) for task in scores.tasks for method in methods_by_n(scores, task)})
-    # A log axis has no place for infinity: it stands apart at the right end.
+    # A log axis has no place for infinity: it goes to the right end.
     places = {n: 2.5 * max(filter(math.isfinite, numbers), default=1) if math.isinf(n) else n for n in numbers}
     figure = Figure(figsize=(7.5, 4), layout="constrained")
     axes = figure.subplots()
@@ -110,12 +103,7 @@ def plot(scores: Scores, path: Path) -> None:
 
 
 def write_report(rows: list[dict[str, str]], runs: dict[str, list[Run]], folder: Path) -> Path:
-    """
-    :param rows: The rows of the table
-    :param runs: For each matrix its runs
-    :param folder: Where to write
-    :return: The Markdown file
-    """
+    """:return: The Markdown file"""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
         "# CLearning with n-step targets",
@@ -143,10 +131,8 @@ def each_once(runs: Iterable[list[Run]]) -> list[Run]:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments n_steps", description=__doc__)
+    """Run the command."""
+    parser = command_line("n_steps", __doc__)
     trials = RESULTS / "suite" / "trials.csv"
     parser.add_argument("--table", type=Path, default=trials, help="the rows: trials.csv, or suite.csv of an output folder")
     parser.add_argument("--config", type=Path, default=trials.with_suffix(".yml"), help="the file with the matrices")

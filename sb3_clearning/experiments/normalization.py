@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from sb3_clearning.experiments.gridworld import FIELDS, PAPER, Setting, by_seed, falling_rate, is_done, measure
-from sb3_clearning.experiments.rows import spread
-from sb3_clearning.experiments.statistics import half_width
-from sb3_clearning.experiments.sweep import check, parser, sweep
+from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.statistics import half_width
+from sb3_clearning.experiments.tables.sweep import SweepCommand
 
 #: The paper: a larger hidden layer "improved the results of both methods".
 LARGE = replace(PAPER, hidden=(256,))
@@ -22,10 +22,7 @@ LAMBDAS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 
 
 def settings(quick: bool) -> list[Setting]:
-    """
-    :param quick: Whether to leave most of them out
-    :return: All that the experiment compares
-    """
+    """:return: The settings that the experiment compares"""
     lambdas = LAMBDAS[::3] if quick else LAMBDAS
     learned = {
         "MC": replace(LARGE, method="mc"),
@@ -39,18 +36,15 @@ def settings(quick: bool) -> list[Setting]:
     return [Setting(name, False, training) for name, training in learned.items()]
 
 
-def write_table(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The Markdown file to write
-    """
-    lines = [
-        "# Do predictions sum to one?",
-        "",
+def write_table(rows: Rows, path: Path) -> None:
+    """Write the Markdown report."""
+    text = (
         "Made by `python -m sb3_clearning.experiments normalization`. The sum over cells of the predicted density, mean "
         "over states "
         "and actions; mean ± standard deviation over seeds, smallest and largest seed. On-policy, gamma 0.9, hidden layer "
-        "of 256.",
+        "of 256."
+    )
+    lines = [
         "",
         "| method | reading | seeds | sum over cells | smallest | largest | KL |",
         "|---|---|---|---|---|---|---|",
@@ -63,15 +57,11 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
             f"{min(totals):.3f} | "
             f"{max(totals):.3f} | {spread(kl, 3)} |"
         )
-    lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
-    path.write_text("\n".join(lines))
+    write_report(path, "Do predictions sum to one?", text, lines, rows)
 
 
-def plot(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The picture to write
-    """
+def plot(rows: Rows, path: Path) -> None:
+    """Draw the picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -100,19 +90,8 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    arguments = parser("normalization", __doc__)
-    options = arguments.parse_args(argv)
-    check(options, arguments)
-    if options.quick:
-        options.seeds = min(options.seeds, 3)
-    path = options.output / ("normalization_quick.csv" if options.quick else "normalization.csv")
-    rows = sweep(
-        path, FIELDS, settings(options.quick), partial(is_done, seeds=options.seeds), partial(measure, seeds=options.seeds),
-        options.jobs,
-    )  # fmt: skip
-    write_table(rows, path.with_suffix(".md"))
-    plot(rows, path.with_suffix(".png"))
-    print(path.with_suffix(".md").read_text())
+    """Run the command."""
+    command = SweepCommand("normalization", __doc__, quick_seeds=3)
+    options = command.parse(argv)
+    done, work = partial(is_done, seeds=options.seeds), partial(measure, seeds=options.seeds)
+    command.run(options, FIELDS, settings(options.quick), done, work, write_table, plot)

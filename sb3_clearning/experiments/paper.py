@@ -4,7 +4,6 @@ The paper's claims about prediction beside what was measured here, from the tabl
 ``python -m sb3_clearning.experiments paper`` writes results/paper.md. What has not been measured is said to be so.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sb3_clearning.experiments import calibration, gridworld, locomotion, relabel_ratio
-from sb3_clearning.experiments import sweep as options
 from sb3_clearning.experiments.analytic_q import Formulas, summary
-from sb3_clearning.experiments.rows import read_rows, spread
-from sb3_clearning.experiments.statistics import half_width, paired_differences, paired_interval
-
-Rows = list[dict[str, str]]
+from sb3_clearning.experiments.tables.rows import Rows, read_rows, spread
+from sb3_clearning.experiments.tables.statistics import half_width, paired_differences, paired_interval
+from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 
 class Line(NamedTuple):
@@ -41,7 +38,7 @@ def _kl(rows: Rows, setting: str, method: str, reading: str = "ratio") -> dict[i
 
 
 def _text(found: dict[int, float]) -> str:
-    return f"{spread(list(found.values()), 3)} ({len(found)} seeds)" if found else "not measured"
+    return f"{spread(found.values(), 3)} ({len(found)} seeds)" if found else "not measured"
 
 
 def _best_q(rows: Rows, setting: str, reading: str) -> tuple[str, dict[int, float]]:
@@ -57,10 +54,7 @@ def _verdict(holds: bool, why: str = "") -> str:
 
 
 def gridworld_lines(rows: Rows) -> list[Line]:
-    """
-    :param rows: The table of the experiment
-    :return: The claims on on- and off-policy prediction
-    """
+    """:return: The claims on on- and off-policy prediction"""
     lines = []
     mc, td = _kl(rows, "on-policy", "MC"), _kl(rows, "on-policy", "TD")
     if mc and td:
@@ -113,17 +107,14 @@ def gridworld_lines(rows: Rows) -> list[Line]:
         if found and small:
             falls = np.mean(list(found.values())) < np.mean(list(small.values()))
             lines.append(
-                Line(f"(ours) {method} network and more steps: the on-policy KL goes on falling", "-",
+                Line(f"(ours) {method} network and more steps: the on-policy KL keeps falling", "-",
                      f"KL {_text(found)}; difference {paired_interval(found, small)}", _verdict(bool(falls)))
             )  # fmt: skip
     return lines
 
 
 def reading_lines(rows: Rows) -> list[Line]:
-    """
-    :param rows: The table of the gridworld
-    :return: Under which reading of Q the paper's two numbers come out, over all relabelling ratios
-    """
+    """:return: Under which reading of Q the paper's two numbers come out, over all relabelling ratios"""
     names = [name for name in dict.fromkeys(row["method"] for row in rows) if name.startswith("Q") and "larger" not in name]
 
     def ratios(setting: str, method: str, reading: str) -> list[float]:
@@ -149,10 +140,7 @@ def reading_lines(rows: Rows) -> list[Line]:
 
 
 def normalization_lines(rows: Rows) -> list[Line]:
-    """
-    :param rows: The table of the experiment
-    :return: The claims on sums
-    """
+    """:return: The claims on sums"""
     lines = []
     for method in ("MC", "TD", "MC, falling rate", "TD, falling rate"):
         totals = gridworld.by_seed(rows, "on-policy", method, "ratio", "total")
@@ -176,10 +164,7 @@ def normalization_lines(rows: Rows) -> list[Line]:
 
 
 def relabel_lines(rows: Rows) -> list[Line]:
-    """
-    :param rows: The table of the experiment
-    :return: The claims on the best relabelling ratio
-    """
+    """:return: The claims on the best relabelling ratio"""
     lines = []
     for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself")):
         near, parts, outperformed = 0, [], 0
@@ -194,7 +179,7 @@ def relabel_lines(rows: Rows) -> list[Line]:
             ideal = relabel_ratio.curve(rows, gamma, reading, "fixed point")
             exact = min(ideal, key=lambda value: ideal[value].mean(), default=np.nan)
             parts.append(
-                f"γ {gamma}: best λ {best} (KL {spread(list(found[best]), 3)}, {len(found[best])} seeds), hypothesis "
+                f"γ {gamma}: best λ {best} (KL {spread(found[best], 3)}, {len(found[best])} seeds), hypothesis "
                 f"{(1 + gamma) / 2:.3f}, of the exact fixed point {exact}"
             )
         if parts:
@@ -224,10 +209,7 @@ def relabel_lines(rows: Rows) -> list[Line]:
 
 
 def analytic_lines(rows: Rows) -> list[Line]:
-    """
-    :param rows: The table of the experiment
-    :return: The claims on the two examples
-    """
+    """:return: The claims on the two examples"""
     found = summary(rows).values()
     off = {name: max(abs(one[name] - one["learned"]) for one in found) for name in Formulas._fields}
     parts = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in off.items()]
@@ -244,10 +226,7 @@ def analytic_lines(rows: Rows) -> list[Line]:
 
 
 def locomotion_lines(rows: Rows) -> list[Line]:
-    """
-    :param rows: The table of the experiment
-    :return: The claims on locomotion
-    """
+    """:return: The claims on locomotion"""
     lines = []
     for task in dict.fromkeys(row["task"] for row in rows):
         gammas = sorted({float(row["gamma"]) for row in rows if row["task"] == task})
@@ -257,7 +236,7 @@ def locomotion_lines(rows: Rows) -> list[Line]:
             if all(len(values) for values in errors.values()):
                 means = {method: float(values.mean()) for method, values in errors.items()}
                 leads.append(means["model"] > min(means["mc"], means["td"]))
-                texts = {method: spread(list(values), 3) for method, values in errors.items()}
+                texts = {method: spread(values, 3) for method, values in errors.items()}
                 parts.append(f"γ {gamma}: MC {texts['mc']}, TD {texts['td']}, model {texts['model']}")
         if parts:
             holds = not leads[0] and leads[-1]
@@ -281,10 +260,7 @@ def locomotion_lines(rows: Rows) -> list[Line]:
 
 
 def calibration_lines(rows: Rows) -> list[Line]:
-    """
-    :param rows: The table of the experiment
-    :return: How well probabilities are calibrated
-    """
+    """:return: How well probabilities are calibrated"""
     lines = []
     for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
         errors = calibration.calibration_errors(rows, task, method)
@@ -305,11 +281,9 @@ SECTIONS: dict[str, Callable[[Rows], list[Line]]] = {
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    parser = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments paper", description=__doc__)
-    parser.add_argument("--output", type=Path, default=options.RESULTS, help="where the tables are, and paper.md goes")
+    """Run the command."""
+    parser = command_line("paper", __doc__)
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where the tables are, and paper.md goes")
     output = parser.parse_args(argv).output
     lines = [
         "# The paper's claims about prediction",

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from sb3_clearning.envs.gridworld import MOVES, all_cells, next_cell
-from sb3_clearning.experiments.grid import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed, true_future
 from sb3_clearning.experiments.gridworld import PAPER, log_densities
-from sb3_clearning.experiments.rows import spread
-from sb3_clearning.experiments.statistics import half_width
-from sb3_clearning.experiments.sweep import check, parser, sweep
+from sb3_clearning.experiments.gridworld_data import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed, true_future
+from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.statistics import half_width
+from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.training import TrainingSettings
 
 GAMMAS = (0.5, 0.7, 0.9, 0.95)
@@ -35,7 +35,7 @@ class Setting:
     One training of all seeds.
 
     :param training: How the networks are trained
-    :param exact: Whether nothing is trained, but the fixed point of Q-learning computed
+    :param exact: Whether the fixed point of Q-learning is computed instead of training networks
     """
 
     training: TrainingSettings
@@ -43,16 +43,13 @@ class Setting:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """:return: What stands in the table's first columns"""
+        """:return: The values of the table's first columns"""
         ratio = str(self.training.lambda_) if self.training.method == "q" else ""
         return str(self.training.gamma), "fixed point" if self.exact else self.training.method, ratio
 
 
 def settings(quick: bool) -> list[Setting]:
-    """
-    :param quick: Whether to leave most of them out
-    :return: All that the experiment compares
-    """
+    """:return: The settings that the experiment compares"""
     result = []
     for gamma in GAMMAS[::2] if quick else GAMMAS:
         base = replace(PAPER, gamma=gamma)
@@ -68,9 +65,6 @@ def fixed_point(seed: GridSeed, gamma: float, lambda_: float) -> np.ndarray:
     Where each Q is the mean of its targets: 1 with the weight (1 - lambda) p(g | s, a) of the next state, gamma Q(s', a', g)
     with the weight lambda p(g) of a random one. For lambda to 1 it tends to a multiple of the future's ratio to p(g).
 
-    :param seed: The experiment
-    :param gamma: The discount factor
-    :param lambda_: The relabelling ratio
     :return: Q of cells, moves and cells, ``(25, 4, 25)``
     """
     cells = all_cells().astype(np.int64)
@@ -85,11 +79,7 @@ def fixed_point(seed: GridSeed, gamma: float, lambda_: float) -> np.ndarray:
 
 
 def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
-    """
-    :param setting: What is trained
-    :param seeds: Number of seeds
-    :return: A row for each seed and reading
-    """
+    """:return: A row for each seed and reading"""
     training = setting.training
     experiments = [make_seed(seed, off_policy=False) for seed in range(seeds)]
     if setting.exact:
@@ -107,22 +97,14 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
             yield {"gamma": gamma, "method": method, "lambda": ratio, "reading": reading, "seed": number, **numbers}
 
 
-def is_done(setting: Setting, rows: list[dict[str, str]], seeds: int) -> bool:
-    """
-    :param setting: A setting
-    :param rows: The table
-    :param seeds: Number of seeds
-    :return: Whether the table has all of its rows
-    """
+def is_done(setting: Setting, rows: Rows, seeds: int) -> bool:
+    """:return: Whether the table has all of its rows"""
     found = {row["seed"] for row in rows if (row["gamma"], row["method"], row["lambda"]) == setting.key}
     return found >= {str(seed) for seed in range(seeds)}
 
 
-def curve(rows: list[dict[str, str]], gamma: float, reading: str, method: str = "q") -> dict[float, np.ndarray]:
+def curve(rows: Rows, gamma: float, reading: str, method: str = "q") -> dict[float, np.ndarray]:
     """
-    :param rows: The table
-    :param gamma: The discount factor
-    :param reading: "ratio" or "density"
     :param method: "q" or "fixed point"
     :return: For each lambda the seeds' KL
     """
@@ -133,58 +115,38 @@ def curve(rows: list[dict[str, str]], gamma: float, reading: str, method: str = 
     return {value: np.array([found[value][seed] for seed in sorted(found[value])]) for value in sorted(found)}
 
 
-def c_learning(rows: list[dict[str, str]], gamma: float, method: str) -> np.ndarray:
-    """
-    :param rows: The table
-    :param gamma: The discount factor
-    :param method: "mc" or "td"
-    :return: The seeds' KL
-    """
+def c_learning(rows: Rows, gamma: float, method: str) -> np.ndarray:
+    """:return: The seeds' KL"""
     found = {row["seed"]: float(row["kl"]) for row in rows if (row["gamma"], row["method"]) == (str(gamma), method)}
     return np.array(list(found.values()))
 
 
-def uniform_kl(rows: list[dict[str, str]], gamma: float) -> float:
-    """
-    :param rows: The table
-    :param gamma: The discount factor
-    :return: The mean KL of a uniform prediction over seeds
-    """
+def uniform_kl(rows: Rows, gamma: float) -> float:
+    """:return: The mean KL of a uniform prediction over seeds"""
     found = {row["seed"]: float(row["uniform_kl"]) for row in rows if row["gamma"] == str(gamma)}
     return float(np.mean(list(found.values())))
 
 
 def grid_steps(lambdas: list[float], best: float, predicted: float) -> int:
-    """
-    :param lambdas: The grid
-    :param best: One of it
-    :param predicted: Any value
-    :return: How many steps of the grid lie between the best one and the one next to the prediction
-    """
+    """:return: How many steps of the grid lie between the best one and the one next to the prediction"""
     nearest = int(np.argmin(np.abs(np.array(lambdas) - predicted)))
     return abs(lambdas.index(best) - nearest)
 
 
-def gammas_of(rows: list[dict[str, str]]) -> list[float]:
-    """
-    :param rows: The table
-    :return: Its discount factors
-    """
+def gammas_of(rows: Rows) -> list[float]:
+    """:return: Its discount factors"""
     return sorted({float(row["gamma"]) for row in rows})
 
 
-def write_table(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The Markdown file to write
-    """
-    lines = [
-        "# The relabelling ratio of Q-learning",
-        "",
+def write_table(rows: Rows, path: Path) -> None:
+    """Write the Markdown report."""
+    text = (
         "Made by `python -m sb3_clearning.experiments relabel_ratio`. The λ with the least mean KL over seeds, against "
         "the hypothesis "
         "(1 + γ) / 2; KL mean ± standard deviation over seeds. *Fixed point*: the best λ, and its KL, if the networks learned "
-        "exactly what the loss asks for.",
+        "exactly what the loss asks for."
+    )
+    lines = [
         "",
         "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | worst KL | "
         "KL of TD | KL of MC | KL of uniform | fixed point |",
@@ -198,25 +160,21 @@ def write_table(rows: list[dict[str, str]], path: Path) -> None:
             best = min(found, key=lambda value: found[value].mean())
             predicted = (1 + gamma) / 2
             near = min(found, key=lambda value: abs(value - predicted))
-            td, mc = (spread(list(c_learning(rows, gamma, method)), 3) for method in ("td", "mc"))
+            td, mc = (spread(c_learning(rows, gamma, method), 3) for method in ("td", "mc"))
             worst = max(found, key=lambda value: found[value].mean())
             ideal = {value: float(kl.mean()) for value, kl in curve(rows, gamma, reading, "fixed point").items()}
             at = min(ideal, key=lambda value: ideal[value], default=None)
             exact = "" if at is None else f"{ideal[at]:.3f} (λ {at})"
             lines.append(
                 f"| {gamma} | {reading} | {predicted:.3f} | {best} | {grid_steps(list(found), best, predicted)} | "
-                f"{spread(list(found[best]), 3)} | {spread(list(found[near]), 3)} | {found[worst].mean():.3f} (λ {worst}) | "
+                f"{spread(found[best], 3)} | {spread(found[near], 3)} | {found[worst].mean():.3f} (λ {worst}) | "
                 f"{td} | {mc} | {uniform_kl(rows, gamma):.3f} | {exact} |"
             )
-    lines += ["", f"Commit {rows[-1]['commit']}; {rows[-1]['versions']}.", ""]
-    path.write_text("\n".join(lines))
+    write_report(path, "The relabelling ratio of Q-learning", text, lines, rows)
 
 
-def plot(rows: list[dict[str, str]], path: Path) -> None:
-    """
-    :param rows: The table
-    :param path: The picture to write
-    """
+def plot(rows: Rows, path: Path) -> None:
+    """Draw the picture."""
     from matplotlib.figure import Figure
 
     gammas = gammas_of(rows)
@@ -247,17 +205,8 @@ def plot(rows: list[dict[str, str]], path: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    arguments = parser("relabel_ratio", __doc__, seeds=10)
-    options = arguments.parse_args(argv)
-    check(options, arguments)
-    if options.quick:
-        options.seeds = min(options.seeds, 2)
-    path = options.output / ("relabel_ratio_quick.csv" if options.quick else "relabel_ratio.csv")
-    work = partial(measure, seeds=options.seeds)
-    rows = sweep(path, FIELDS, settings(options.quick), partial(is_done, seeds=options.seeds), work, options.jobs)
-    write_table(rows, path.with_suffix(".md"))
-    plot(rows, path.with_suffix(".png"))
-    print(path.with_suffix(".md").read_text())
+    """Run the command."""
+    command = SweepCommand("relabel_ratio", __doc__, seeds=10, quick_seeds=2)
+    options = command.parse(argv)
+    done, work = partial(is_done, seeds=options.seeds), partial(measure, seeds=options.seeds)
+    command.run(options, FIELDS, settings(options.quick), done, work, write_table, plot)

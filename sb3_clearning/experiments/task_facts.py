@@ -1,11 +1,10 @@
 """
-What the tasks' thresholds and the exploration noise were chosen by: how far episodes begin from their goals, what simple
+The measurements behind the tasks' thresholds and the exploration noise: how far episodes start from their goals, what simple
 behaviour reaches, and how far random actions move the objects of the Sawyer tasks.
 
-``python -m sb3_clearning.experiments task_facts`` writes results/task_facts.csv. It simulates, nothing is trained.
+``python -m sb3_clearning.experiments task_facts`` writes results/task_facts.csv. Nothing is trained.
 """
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ from stable_baselines3.common.utils import set_random_seed
 
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning.common.noise import PinkUniformActions
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import write_rows
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import write_rows
+from sb3_clearning.experiments.tables.sweep import command_line
 
 FIELDS = ("name", "task", "what", "value", "episodes", "seed", "versions", "commit")
 #: Apart from training's and the evaluation's.
 SEED = 3_000_000
-#: What a random action makes of the puck or handle counts as moving it from here on, in metres.
+#: From this distance on, in metres, a puck or handle counts as moved.
 MOVED = 0.01
 
 Facts = Iterator[tuple[str, str, str, str]]
@@ -31,10 +31,8 @@ Policy = Callable[[gym.Env], np.ndarray]
 
 def distances(env: gym.Env, episodes: int, policy: Policy | None = None) -> np.ndarray:
     """
-    :param env: A task
-    :param episodes: Number of episodes
-    :param policy: Gives an action for the environment as it stands. None: nothing is done
-    :return: The distance to the goal, ``(episodes,)``: at the episodes' begin without a policy, else at their end
+    :param policy: Chooses the actions; None: no steps are taken
+    :return: The distance to the goal at the episodes' end, or at their start without a policy, ``(episodes,)``
     """
     found = []
     for episode in range(episodes):
@@ -49,10 +47,7 @@ def distances(env: gym.Env, episodes: int, policy: Policy | None = None) -> np.n
 
 
 def sawyer(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How many episodes of the tasks with a slide begin within a threshold
-    """
+    """:return: How many episodes of the tasks with a slide begin within a threshold"""
     for task, short, thresholds in (("SawyerWindow-v0", "window", (0.05, 0.03)), ("SawyerDrawer-v0", "drawer", (0.03,))):
         begins = distances(gym.make(task), episodes)
         for threshold in thresholds:
@@ -62,28 +57,23 @@ def sawyer(episodes: int) -> Facts:
 
 
 def pen(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How far the pen begins from its goal
-    """
+    """:return: How far the pen begins from its goal"""
     begins = distances(gym.make("AdroitPen-v0"), episodes)
     yield "pen_start", "AdroitPen-v0", "initial distance, median", f"{np.median(begins):.3f}"
     yield "pen_within", "AdroitPen-v0", "episodes that begin within 0.02 of their goal", f"{np.mean(begins < 0.02):.0%}"
 
 
 def hand(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: Where simple behaviour brings the hand
-    """
+    """:return: How close simple behaviour brings the hand"""
     env = gym.make("AdroitHand-v0")
     env.action_space.seed(SEED)
 
     def follow(env: gym.Env) -> np.ndarray:
         """The goal's joints as the set points of the position controllers."""
         task: Any = env.unwrapped
-        wanted = task._goal_pose()[task.model.jnt_qposadr[task.model.actuator_trnid[:, 0]]]
-        return np.clip((wanted - task._adroit.act_mean) / task._adroit.act_rng, -1.0, 1.0).astype(np.float32)
+        adroit = task._adroit  # noqa: SLF001 (measures the simulator behind the task)
+        wanted = task._goal_pose()[task.model.jnt_qposadr[task.model.actuator_trnid[:, 0]]]  # noqa: SLF001
+        return np.clip((wanted - adroit.act_mean) / adroit.act_rng, -1.0, 1.0).astype(np.float32)
 
     policies: dict[str, tuple[str, Policy]] = {
         "hand_random": ("random actions", lambda env: env.action_space.sample()),
@@ -98,14 +88,12 @@ def hand(episodes: int) -> Facts:
 
 
 def jaco(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How far poses are apart, and how far the hand moves within the threshold
-    """
+    """:return: How far poses are apart, and how far the hand moves within the threshold"""
     import mujoco
 
     env = gym.make("JacoReach-v0")
     task: Any = env.unwrapped
+    arm = task._arm  # noqa: SLF001 (measures the simulator behind the task)
     generator = np.random.default_rng(SEED)
     palm = task.model.body("jaco_arm/jaco_hand/hand").id
     apart, moves = [], []
@@ -116,8 +104,8 @@ def jaco(episodes: int) -> Facts:
         other.qpos[:] = task.data.qpos
         mujoco.mj_kinematics(task.model, other)
         before = other.xpos[palm].copy()
-        direction = generator.standard_normal(len(task._arm))
-        other.qpos[task._arm] += task.distance_threshold * direction / np.linalg.norm(direction)
+        direction = generator.standard_normal(len(arm))
+        other.qpos[arm] += task.distance_threshold * direction / np.linalg.norm(direction)
         mujoco.mj_kinematics(task.model, other)
         moves.append(np.linalg.norm(other.xpos[palm] - before))
     yield "jaco_apart", "JacoReach-v0", "distance of two random poses, median", f"{np.median(apart):.1f}"
@@ -126,10 +114,7 @@ def jaco(episodes: int) -> Facts:
 
 
 def contact(episodes: int) -> Facts:
-    """
-    :param episodes: Number of episodes
-    :return: How far random actions move the object, independent ones and pink ones
-    """
+    """:return: How far random actions move the object, independent ones and pink ones"""
     for task in ("SawyerPush", "SawyerWindow", "SawyerDrawer"):
         env = gym.make(f"{task}-v0")
         for noise, beta in (("independent", 0.0), ("pink", 1.0)):
@@ -150,13 +135,13 @@ def contact(episodes: int) -> Facts:
             yield name, f"{task}-v0", what, f"{share:.0%}, {mean:.0f} mm"
 
 
-#: What is measured, in how many episodes of each.
+#: The measurements, with their number of episodes.
 PARTS: dict[Callable[[int], Facts], int] = {sawyer: 2000, pen: 2000, hand: 200, jaco: 200, contact: 200}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """:param arguments: The command line's"""
-    options = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments task_facts", description=__doc__)
+    """Run the command."""
+    options = command_line("task_facts", __doc__)
     options.add_argument("--quick", action="store_true", help="few episodes into task_facts_quick.csv, to see that it works")
     options.add_argument("--output", type=Path, default=Path("results"), help="where the table is written")
     chosen = options.parse_args(arguments)

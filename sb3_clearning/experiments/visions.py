@@ -17,7 +17,7 @@ import numpy as np
 import torch as th
 
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read, make_env
-from sb3_clearning.experiments.sweep import check, parser
+from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.plots import background_of, expected_picture
 from sb3_clearning.replay.datasets import Experience, read_dataset
@@ -29,11 +29,7 @@ N_STATES = 3
 
 
 def beginning(experience: Experience, horizon: int) -> Experience:
-    """
-    :param experience: The data
-    :param horizon: Steps of an episode to keep
-    :return: The beginnings of all episodes
-    """
+    """:return: The beginnings of all episodes"""
     last = experience.last()
     first = np.concatenate([[0], np.flatnonzero(experience.ends)[:-1] + 1])
     start = first[np.searchsorted(np.unique(last), last)]
@@ -48,12 +44,7 @@ def beginning(experience: Experience, horizon: int) -> Experience:
 
 
 def load(name: str, data: Path, quick: bool = False) -> Experience:
-    """
-    :param name: The task
-    :param data: Where ``locomotion_data`` has written
-    :param quick: Whether its quick data will do where there is no other
-    :return: The beginnings of the episodes
-    """
+    """:return: The beginnings of the episodes"""
     path = data_to_read(name, data, quick)
     if not path.exists():
         raise FileNotFoundError(
@@ -89,10 +80,7 @@ class Camera:
         self._n_position = self._env.unwrapped.model.nq  # type: ignore[attr-defined]
 
     def picture(self, state: np.ndarray) -> np.ndarray:
-        """
-        :param state: Positions and velocities
-        :return: Its picture, uint8
-        """
+        """:return: Its picture, uint8"""
         base = self._env.unwrapped
         base.set_state(state[: self._n_position].astype(float), state[self._n_position :].astype(float))  # type: ignore[attr-defined]
         return np.asarray(self._env.render())
@@ -117,15 +105,7 @@ def save_small(figure: Any, path: Path) -> None:
 def draw(
     name: str, experience: Experience, batches: int, n_candidates: int, gammas: tuple[float, ...], path: Path, seed: int = 0
 ) -> None:
-    """
-    :param name: The task
-    :param experience: The beginnings of its episodes
-    :param batches: Number of batches
-    :param n_candidates: Number of rendered states
-    :param gammas: The discount factors
-    :param path: The picture to write
-    :param seed: The seed
-    """
+    """Draw states of one episode and their expected futures."""
     from matplotlib.figure import Figure
     from tqdm.auto import tqdm
 
@@ -164,25 +144,23 @@ def draw(
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
-    arguments = parser("visions", __doc__, seeds=1)
+    """Run the command."""
+    command = SweepCommand("visions", __doc__, seeds=1)
+    arguments = command.parser
     arguments.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
     arguments.add_argument("--batches", type=int, default=3000, help="(the paper: 30000)")
     arguments.add_argument("--candidates", type=int, default=300, help="states to render (the paper: 1000)")
-    options = arguments.parse_args(argv)
-    check(options, arguments)
+    options = command.parse(argv)
     th.set_num_threads(1)
     gammas: tuple[float, ...] = GAMMAS
     if options.quick:
         options.batches, options.candidates, gammas = 300, 30, (0.9,)
-    # All of them first: data that is missing is an error before anything is learned.
+    # All of them first: missing data is an error before anything is learned.
     experiences = {task: load(task, options.data, options.quick) for task in options.tasks}
     for task, experience in experiences.items():
         path = options.output / f"visions_{task}{'_quick' if options.quick else ''}.png"
         if path.exists() and not options.quick:
-            print(f"{path} is there already")
+            print(f"{path} already exists")
             continue
         draw(task, experience, options.batches, options.candidates, gammas, path)

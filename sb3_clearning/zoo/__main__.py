@@ -1,11 +1,11 @@
-"""rl-zoo3's commands with our algorithms, where the startup hook is out of reach: `python -m sb3_clearning.zoo train …`."""
+"""rl-zoo3's commands where the import hook is not installed: `python -m sb3_clearning.zoo train …`."""
 
 import runpy
 import sys
 
 from sb3_clearning.zoo.registration import register
 
-#: Each command and the module that is run for it: rl-zoo3's own, and one of ours.
+#: The module of each command: rl-zoo3's own, and one of ours.
 COMMANDS = {
     "train": "rl_zoo3.train",
     "enjoy": "rl_zoo3.enjoy",
@@ -18,22 +18,19 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Register ours, then run rl-zoo3's own command with the other arguments."""
+    """Register ours, then run the command with the remaining arguments."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name not in COMMANDS:
         usage = f"usage: python -m sb3_clearning.zoo {{{','.join(COMMANDS)}}} …"
         if name in ("-h", "--help"):
-            print(
-                f"{usage}\n\nrl-zoo3's commands with the algorithms and tasks of sb3_clearning; each has a --help of its own."
-            )
+            print(f"{usage}\n\nrl-zoo3's commands with the algorithms and tasks of sb3_clearning; each has its --help.")
             return
         raise SystemExit(f"{usage}\nerror: there is no command {name!r}")
     try:
-        register()
+        import rl_zoo3  # noqa: F401
     except ImportError as error:
-        raise SystemExit(
-            f'rl-zoo3 can not be imported ({error}). Install it with: pip install "sb3_clearning[zoo]"'
-        ) from error
+        raise SystemExit(f'rl-zoo3 cannot be imported ({error}). Install it with: pip install "sb3_clearning[zoo]"') from error
+    register()
     del sys.argv[1]
     runpy.run_module(COMMANDS[name], run_name="__main__", alter_sys=True)
 

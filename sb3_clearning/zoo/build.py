@@ -1,33 +1,33 @@
 """
-The build step that puts the startup hook, the hyperparameters and the ready configurations into the wheel.
+The build step that adds the import hook, the hyperparameters and the configurations to the wheel.
 
-setuptools loads this file by its path while building, so it imports nothing of the package.
+setuptools loads this file by its path, so it imports nothing from the package.
 """
 
 import os
 
 from setuptools.command.build_py import build_py
 
-#: The module at the root of site-packages, and the files that make the interpreter run it. Where the second is read (PEP 829),
-#: the first one's import line is ignored.
+#: The module at the root of site-packages, and the files that make the interpreter run it. Interpreters that read the second
+#: (PEP 829) ignore the import line of the first.
 HOOK_MODULE = "_sb3_clearning_zoo"
 STARTUP_FILES = {
     "sb3_clearning_zoo.pth": f"import {HOOK_MODULE}; {HOOK_MODULE}.install()\n",
     "sb3_clearning_zoo.start": f"{HOOK_MODULE}:install\n",
 }
-#: Folders of the project that the installed package holds.
+#: Folders that are copied into the installed package.
 CONFIGURATION_FOLDERS = ("hyperparams", "zoo_configs")
 
 
 class BuildWithStartupHook(build_py):
-    """setuptools' own step, and our files."""
+    """setuptools' build step with our files."""
 
     def run(self) -> None:
-        """Build the modules, then add the files."""
+        """Build the modules, then add our files."""
         super().run()
         project = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
         if self.editable_mode:
-            # The package stays where it is, with the folders beside it; only the hook has to be in site-packages.
+            # The package stays in the checkout with its folders; only the hook goes to site-packages.
             root = self.get_finalized_command("install").install_lib
         else:
             root = self.build_lib
@@ -38,7 +38,9 @@ class BuildWithStartupHook(build_py):
                     if name.endswith((".yml", ".py")):
                         self.copy_file(os.path.join(project, folder, name), os.path.join(target, name))
         self.mkpath(root)
-        self.copy_file(os.path.join(project, "sb3_clearning", "zoo", "startup.py"), os.path.join(root, f"{HOOK_MODULE}.py"))
+        self.copy_file(
+            os.path.join(project, "sb3_clearning", "zoo", "import_hook.py"), os.path.join(root, f"{HOOK_MODULE}.py")
+        )
         for name, text in STARTUP_FILES.items():
             with open(os.path.join(root, name), "w", encoding="utf-8") as file:
                 file.write(text)

@@ -1,10 +1,11 @@
-"""Adds the algorithms and the tasks to rl-zoo3, which has no plugin system: its registries are dictionaries that it shares."""
+"""Adds the algorithms and the tasks to rl-zoo3. It has no plugin system, but its registries are shared dictionaries."""
 
 import contextlib
 import functools
 import importlib
 import io
 from types import ModuleType
+from typing import Any
 
 from sb3_clearning.zoo.algorithms import algorithms
 
@@ -23,17 +24,28 @@ def _register_search(hyperparams_opt: ModuleType) -> None:
 
 
 def _register_envs(import_envs: ModuleType) -> None:
-    """The ids of our tasks, and of gymnasium-robotics' (Fetch, mazes), which rl-zoo3 does not import."""
+    """The ids of our tasks, and those of gymnasium-robotics (Fetch, mazes), which rl-zoo3 does not import."""
     importlib.import_module("sb3_clearning.envs")
-    # It warns of old rewards of its own on every import, which is no news for those who train something else.
+    # On import it warns about its own old rewards, which is noise for users who train something else.
     with contextlib.suppress(ImportError), contextlib.redirect_stderr(io.StringIO()):
         import_envs.gym.register_envs(importlib.import_module("gymnasium_robotics"))
 
 
 def _register_manager(exp_manager: ModuleType) -> None:
-    from sb3_clearning.zoo.manager import extend_manager
+    """Let ``ExperimentManager(…)`` build ours for our algorithms. Every command has its own reference to the class."""
+    base = exp_manager.ExperimentManager
+    if "__new__" in vars(base):
+        return
 
-    extend_manager(exp_manager)
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        algo = kwargs.get("algo", args[1] if len(args) > 1 else None)
+        if cls is base and algo in algorithms():
+            from sb3_clearning.zoo.manager import GoalExperimentManager  # imports exp_manager itself
+
+            cls = GoalExperimentManager
+        return object.__new__(cls)
+
+    base.__new__ = staticmethod(new)
 
 
 _REGISTER = {
@@ -48,13 +60,13 @@ def register_in(module: ModuleType) -> None:
     """
     Add ours to one module of rl-zoo3. A second call changes nothing.
 
-    :param module: an imported module of rl-zoo3; others than the four that hold its registries are left alone
+    :param module: an imported module of rl-zoo3; only the four that hold registries are changed
     """
     if module.__name__ in _REGISTER:
         _REGISTER[module.__name__](module)
 
 
 def register() -> None:
-    """Import rl-zoo3 and add ours to it: what the startup hook does, for programs that it does not reach."""
+    """Import rl-zoo3 and add ours to it, for programs that the import hook does not reach."""
     for name in _REGISTER:
         register_in(importlib.import_module(name))

@@ -1,7 +1,9 @@
-"""Optuna's storages of studies: databases and journals. Those that can not be opened are one line."""
+"""Optuna's storages: databases and journals. One that cannot be opened is a one-line error."""
 
+import contextlib
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,22 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from sb3_clearning.zoo.input_error import InputError
+from sb3_clearning.checks import UsageError
 
-#: How often a storage is tried before it counts as out of reach.
+#: How often creating the tables of a storage is tried.
 STORAGE_ATTEMPTS = 8
+#: What a database or a file that is not one raises.
+OPEN_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
+
+
+@contextlib.contextmanager
+def _one_line_errors(storage: str) -> Iterator[None]:
+    try:
+        yield
+    except OPEN_ERRORS as error:
+        raise UsageError(f"The Optuna storage {storage} cannot be opened: {str(error).splitlines()[0]}") from error
+    except ImportError as error:
+        raise UsageError(f"The Optuna storage {storage} needs its database's driver: {error.__cause__ or error}") from error
 
 
 def _file_of(storage: str) -> Path | None:
@@ -28,43 +42,35 @@ def _file_of(storage: str) -> Path | None:
 
 def load_study(storage: str, study_name: str) -> optuna.Study:
     """
-    :param storage: as for rl-zoo3: a database's address, or the path of a journal, which ends in ``.log``
+    :param storage: a database's URL, or the path of a journal, which ends in ``.log``
     :param study_name: the study's name
     :return: the study
     """
-    try:
+    with _one_line_errors(storage):
         file = _file_of(storage)
-        if file is not None and not file.is_file():  # Optuna would make it
-            raise InputError(f"There is no storage {storage}: {file} is not a file.")
+        if file is not None and not file.is_file():  # Optuna would create it
+            raise UsageError(f"There is no storage {storage}: {file} is not a file.")
         backend: Any = JournalStorage(JournalFileBackend(storage)) if storage.endswith(".log") else storage
-        return optuna.load_study(study_name=study_name, storage=backend)
-    except KeyError as error:
-        raise InputError(f"There is no study {study_name!r} in {storage}.") from error
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError) as error:
-        raise InputError(f"The Optuna storage {storage} can not be opened: {str(error).splitlines()[0]}") from error
-    except ImportError as error:
-        raise InputError(f"The Optuna storage {storage} needs its database's driver: {error.__cause__ or error}") from error
+        try:
+            return optuna.load_study(study_name=study_name, storage=backend)
+        except KeyError as error:
+            raise UsageError(f"There is no study {study_name!r} in {storage}.") from error
 
 
 def open_storage(storage: str) -> None:
     """
-    Make the tables of a new Optuna storage. Of two workers that do so at the same moment one gets an error, and only has to
-    look again.
+    Create the tables of a new storage. Of two workers that do so at the same moment one gets an error and tries again.
 
-    :param storage: the address of a database, or a journal's path, for which there is nothing to do
+    :param storage: a database's URL; a journal's path needs nothing
     """
     if storage.endswith(".log"):
         return
-    for attempt in range(STORAGE_ATTEMPTS):
-        try:
-            optuna.storages.RDBStorage(storage).remove_session()
-            return
-        except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-            if attempt == STORAGE_ATTEMPTS - 1 or isinstance(error, ArgumentError):  # no address of a database
-                reason = str(error).splitlines()[0]
-                raise InputError(f"The Optuna storage {storage} can not be opened: {reason}") from error
-            time.sleep(random.uniform(0.2, 1.0))
-        except ImportError as error:
-            raise InputError(
-                f"The Optuna storage {storage} needs its database's driver: {error.__cause__ or error}"
-            ) from error
+    with _one_line_errors(storage):
+        for attempt in range(STORAGE_ATTEMPTS):
+            try:
+                optuna.storages.RDBStorage(storage).remove_session()
+                return
+            except OPEN_ERRORS as error:
+                if attempt == STORAGE_ATTEMPTS - 1 or isinstance(error, ArgumentError):  # not a database's URL
+                    raise
+                time.sleep(random.uniform(0.2, 1.0))

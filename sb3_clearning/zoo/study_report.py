@@ -1,11 +1,14 @@
-"""What a study found, as files; rl-zoo3 itself only shows its plots. `python -m sb3_clearning.zoo study_report --help`."""
+"""A study as files: trials, plots and a summary. rl-zoo3 only shows its plots."""
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.trial import TrialState
+from optuna.visualization import matplotlib as visualization
 
 from sb3_clearning.zoo.storage import load_study
 
@@ -14,47 +17,33 @@ def write_report(study: optuna.Study, folder: Path, n_best: int = 5) -> None:
     """
     Write ``trials.csv``, ``importances.png``, ``slices.png`` and a summary, ``study.md``.
 
-    :param study: a study with at least two finished trials
+    :param study: a study with at least two complete trials
     :param folder: where to write
     :param n_best: number of trials in the summary
     """
     import matplotlib
 
     matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
     complete = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     if len(complete) < 2:
-        raise SystemExit(f"The study {study.study_name!r} has {len(complete)} complete trials: a report needs two at least.")
+        raise SystemExit(f"The study {study.study_name!r} has {len(complete)} complete trials: a report needs at least two.")
     folder.mkdir(parents=True, exist_ok=True)
-    study.trials_dataframe(attrs=("number", "value", "duration", "params", "user_attrs", "state")).to_csv(
-        folder / "trials.csv", index=False
-    )
-
+    attributes = ("number", "value", "duration", "params", "user_attrs", "state")
+    study.trials_dataframe(attrs=attributes).to_csv(folder / "trials.csv", index=False)
     importances = optuna.importance.get_param_importances(study)
-    figure, axes = plt.subplots(figsize=(6, 0.5 * len(importances) + 1.2))
-    names = list(importances)[::-1]
-    axes.barh(names, [importances[name] for name in names])
-    axes.set_xlabel("importance for the mean evaluation reward")
-    axes.set_title(f"{study.study_name}: {len(complete)} complete trials of {len(study.trials)}")
-    figure.tight_layout()
-    figure.savefig(folder / "importances.png", dpi=100)
-    plt.close(figure)
-
-    # If `search` has changed, a parameter is one of some trials only.
-    having = {name: [trial for trial in complete if name in trial.params] for name in importances}
-    shown = [name for name, trials in having.items() if len({trial.params[name] for trial in trials}) > 1] or list(importances)
-    figure, rows = plt.subplots(1, max(len(shown), 1), figsize=(3 * max(len(shown), 1), 3), sharey=True, squeeze=False)
-    for axes, name in zip(rows[0], shown, strict=False):
-        axes.scatter([trial.params[name] for trial in having[name]], [trial.value for trial in having[name]], s=14)
-        axes.set_xlabel(name)
-        if getattr(having[name][0].distributions[name], "log", False):
-            axes.set_xscale("log")
-    rows[0][0].set_ylabel("mean evaluation reward")
-    figure.tight_layout()
-    figure.savefig(folder / "slices.png", dpi=100)
-    plt.close(figure)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        _save(visualization.plot_param_importances(study), folder / "importances.png")
+        _save(visualization.plot_slice(study, target_name="Mean evaluation reward"), folder / "slices.png")
     (folder / "study.md").write_text(_summary(study, complete, importances, n_best))
+
+
+def _save(axes: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure = np.atleast_1d(axes)[0].figure
+    figure.savefig(path, dpi=100, bbox_inches="tight")
+    plt.close(figure)
 
 
 def _summary(study: optuna.Study, complete: list[optuna.trial.FrozenTrial], importances: dict[str, float], n_best: int) -> str:
@@ -79,7 +68,7 @@ def _summary(study: optuna.Study, complete: list[optuna.trial.FrozenTrial], impo
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser("study_report", description="Write a study's trials, plots and best trials to a folder.")
-    parser.add_argument("--storage", required=True, help="a database's address or a journal's path, as for rl-zoo3's train")
+    parser.add_argument("--storage", required=True, help="a database's URL or a journal's path, as for rl-zoo3's train")
     parser.add_argument("--study-name", required=True)
     parser.add_argument("-o", "--output", type=Path, required=True, help="the folder to write to")
     arguments = parser.parse_args()

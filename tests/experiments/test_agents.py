@@ -9,12 +9,11 @@ import pytest
 import torch as th
 
 import sb3_clearning.envs  # noqa: F401
-from sb3_clearning import CLearning
+from sb3_clearning import CLearning, ResumableCheckpoint
 from sb3_clearning.experiments import agents
-from sb3_clearning.experiments.rows import read_rows, write_rows
-from sb3_clearning.experiments.suite import checkpoint
 from sb3_clearning.experiments.suite.config import Run
-from sb3_clearning.experiments.suite.run import write_description
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, ROWS, write_description
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 
 TASK = "ContinuousGridworld-v0"
 ARGUMENTS = {"learning_starts": 10, "buffer_size": 100, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}
@@ -27,10 +26,10 @@ def finished_run(
     folder = suite / "runs" / run.name
     write_description(run, folder)
     model = CLearning("MultiInputPolicy", gym.make(TASK, max_episode_steps=7), seed=seed, **ARGUMENTS)  # type: ignore[arg-type]
-    model.learn(done, callback=checkpoint.resumable(run, folder))
+    model.learn(done, callback=ResumableCheckpoint(folder / CHECKPOINTS, every=run.evaluate_every))
     row = {"task": task, "seed": seed, "step": done, "success": success, "initial": 1.0, "final": final, "minimum": 0.0}
     row |= {"commit": "abc", "versions": "torch=2"}
-    write_rows(folder / checkpoint.ROWS, [row], list(row))
+    write_rows(folder / ROWS, [row], list(row))
     return model
 
 
@@ -57,7 +56,7 @@ def test_best_finished_run_is_taken(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(observation)[0], best.predict(observation)[0])
     before = [parameter.clone() for parameter in loaded.critic_target.parameters()]
     assert all(th.equal(one, other) for one, other in zip(before, loaded.critic.parameters(), strict=True))
-    loaded.learn(15, reset_num_timesteps=False)  # without its moments it still goes on, its targets apart from the networks
+    loaded.learn(15, reset_num_timesteps=False)  # without its moments it still trains, with targets apart from the networks
     assert not any(
         th.equal(one, other) for one, other in zip(loaded.critic_target.parameters(), loaded.critic.parameters(), strict=True)
     )

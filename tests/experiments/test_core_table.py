@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments import core
-from sb3_clearning.experiments.rows import read_rows, write_rows
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 
 OLD_FIELDS = [name for name in core.FIELDS if name not in ("evaluation_seed", "success_any_time")]
 
 
 def row(seed: int, success: float, step: int = 10_000, **others: str) -> dict[str, str]:
-    numbers = {name: "0.1" for name in core.DISTANCES}
+    numbers = {name: "0.1" for name in EpisodeDistances._fields}
     run = {"task": "FetchReach-v4", "seed": str(seed), "step": str(step), "success": str(success), "arguments": "{}"}
     return {**run, **numbers, "seconds": "1", "versions": "v", "commit": "first", **others}
 
@@ -56,7 +57,7 @@ def test_run_records_its_evaluation_seed_in_an_older_table(tmp_path: Path, monke
     write_rows(path, [old], OLD_FIELDS)
 
     def evaluate(*_: Any, seed: int) -> dict[str, float]:
-        return {"success": float(seed == 5), "success_any_time": 0.75, **dict.fromkeys(core.DISTANCES, 0.1)}
+        return {"success": float(seed == 5), "success_any_time": 0.75, **dict.fromkeys(EpisodeDistances._fields, 0.1)}
 
     monkeypatch.setattr(core, "evaluate_goals", evaluate)
     monkeypatch.setitem(core.TASKS, "FetchReach-v4", core.TASKS["FetchReach-v4"]._replace(steps=10))

@@ -1,4 +1,4 @@
-"""The prediction experiments: their measures against independent computations, and that they go on where they were stopped."""
+"""The prediction experiments: their measures against independent computations, and that sweeps resume."""
 
 import csv
 from pathlib import Path
@@ -11,11 +11,11 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
 from sb3_clearning.experiments import analytic_q, gridworld, locomotion, locomotion_data, paper, relabel_ratio, visions
-from sb3_clearning.experiments.grid import cell_number, errors, fit_seeds, make_seed, training_data
+from sb3_clearning.experiments.gridworld_data import cell_number, errors, fit_seeds, make_seed, training_data
 from sb3_clearning.experiments.locomotion import load, split
-from sb3_clearning.experiments.rows import read_rows
-from sb3_clearning.experiments.statistics import half_width, paired_interval
-from sb3_clearning.experiments.sweep import sweep
+from sb3_clearning.experiments.tables.rows import read_rows
+from sb3_clearning.experiments.tables.statistics import half_width, paired_interval
+from sb3_clearning.experiments.tables.sweep import sweep
 from sb3_clearning.prediction.training import TrainingSettings
 from sb3_clearning.replay.datasets import read_dataset
 
@@ -46,10 +46,10 @@ def test_the_data_follows_the_policy_and_on_and_off_policy_share_it() -> None:
     often = np.argmax(np.bincount(cells))
     frequency = np.bincount(on.actions[cells == often], minlength=4) / (cells == often).sum()
     assert np.abs(frequency - on.evaluated[often]).max() < 0.06
-    # The next row goes on where the last one led, but for the ends.
+    # The next row continues where the last one led, except at the ends.
     inside = ~on.ends[:-1]
     assert np.array_equal(on.next_observations[:-1][inside], on.observations[1:][inside])
-    even = training_data(on, even_goals=1.0).random_goals
+    even = training_data(on, uniform_goals=1.0).random_goals
     assert even is not None
     assert np.abs(np.bincount(cell_number(even), minlength=25) / len(even) - 1 / 25).max() < 0.01
 
@@ -125,7 +125,7 @@ def test_the_fixed_point_is_where_targets_average_to_q_and_tends_to_the_future_s
 
 def test_intervals() -> None:
     values = np.array([1.0, 2.0, 4.0])
-    assert np.isclose(half_width(values), 4.303 * np.std(values, ddof=1) / np.sqrt(3))
+    assert np.isclose(half_width(values), 4.302653 * np.std(values, ddof=1) / np.sqrt(3))
     assert paired_interval({0: 1.0, 1: 3.0, 5: 9.0}, {0: 0.0, 1: 0.0, 2: 7.0}, 1) == "+2.0 [-10.7, +14.7]"
     assert relabel_ratio.grid_steps([0.5, 0.7, 0.9], 0.5, 0.86) == 2
 
@@ -171,7 +171,7 @@ def test_a_verdict_on_similar_errors_says_its_rule(other: str, verdict: str) -> 
     assert [line.verdict for line in paper.gridworld_lines(rows)] == [verdict]
 
 
-def test_a_sweep_writes_rows_as_they_come_and_goes_on(tmp_path: Path) -> None:
+def test_a_sweep_writes_rows_as_they_come_and_resumes(tmp_path: Path) -> None:
     path = tmp_path / "sweep.csv"
     with pytest.raises(RuntimeError, match="stopped"):
         sweep(path, ("setting", "value"), [1, 2, 3], _done, _work, jobs=1)
@@ -207,7 +207,7 @@ def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
         split(read_dataset(data), "test", seed=0, horizon=200)
 
 
-def test_a_locomotion_agent_goes_on_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:
+def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
     task = locomotion_data.TASKS["hopper"]
     agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)

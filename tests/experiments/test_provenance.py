@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from sb3_clearning.experiments import provenance
+from sb3_clearning.experiments.tables import provenance
 
 
 def test_a_change_anywhere_in_the_package_marks_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = tmp_path / "package" / "experiments" / "provenance.py"
+    module = tmp_path / "package" / "experiments" / "tables" / "provenance.py"
     module.parent.mkdir(parents=True)
-    for path in (module, module.parents[1] / "core.py", tmp_path / "README.md"):
+    for path in (module, module.parents[2] / "core.py", tmp_path / "README.md"):
         path.write_text("1")
     name = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "."], [*name, "commit", "-qm", "first"]):
@@ -21,7 +21,7 @@ def test_a_change_anywhere_in_the_package_marks_the_commit(tmp_path: Path, monke
     assert len(clean) >= 7
     (tmp_path / "README.md").write_text("2")  # decides no result
     assert provenance.commit() == clean
-    (module.parents[1] / "core.py").write_text("2")
+    (module.parents[2] / "core.py").write_text("2")
     assert provenance.commit() == f"{clean}+"
     # A package that lies in a checkout, and is not of it.
     subprocess.run(["git", "rm", "-q", "--cached", str(module)], cwd=tmp_path, check=True)

@@ -8,7 +8,7 @@ import pytest
 
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning.experiments import task_facts
-from sb3_clearning.experiments.rows import read_rows
+from sb3_clearning.experiments.tables.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ import yaml
 
 from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.envs import TASK_IDS
-from sb3_clearning.experiments.rows import read_rows
+from sb3_clearning.experiments.tables.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
 AGENTS = ROOT / "trained_agents" / "clearning"

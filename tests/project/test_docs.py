@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from sb3_clearning import CLearning
-from sb3_clearning.experiments.rows import read_rows, write_rows
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 from tests.support.pages import PAGES, ROOT, anchors, blocks, commands, links
 from tests.support.short_runs import shorten
 

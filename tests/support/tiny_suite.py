@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 
 from sb3_clearning.experiments.suite.config import Run, Suite
-from sb3_clearning.experiments.suite.run import execute, write_description
+from sb3_clearning.experiments.suite.run import execute
+from sb3_clearning.experiments.suite.run_folder import write_description
 from sb3_clearning.experiments.suite.table import Output
 
 #: What a run's rows must agree in, however it was interrupted.

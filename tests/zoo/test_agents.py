@@ -49,7 +49,7 @@ def test_video_has_the_frames_of_the_steps(trained: Path, run: Run, tmp_path: Pa
 
 
 def test_training_and_evaluations_are_plotted(trained: Path, run: Run, tmp_path: Path) -> None:
-    # Twice the same run: plot_from_file can not do with one.
+    # Twice the same run: plot_from_file cannot do with one.
     for number in (1, 2):
         shutil.copytree(trained / "logs/clearning/SawyerReach-v0_1", tmp_path / f"logs/clearning/SawyerReach-v0_{number}")
     plot = ["-a", "clearning", "-e", "SawyerReach-v0", "-f", "logs"]

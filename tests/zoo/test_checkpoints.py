@@ -1,16 +1,18 @@
-"""`train` and studies with ResumableCheckpoint in their configuration: the same command goes on."""
+"""`train` and studies with ResumableCheckpoint in their configuration: the same command resumes."""
 
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
+from rl_zoo3.utils import get_callback_list
 
-from sb3_clearning import CLearning
-from sb3_clearning.runs.checkpoint import ResumableCheckpoint
-from sb3_clearning.zoo.checkpoints import callbacks_of_the_trial, checkpoint_to_go_on_from, trial_folders
-from sb3_clearning.zoo.input_error import InputError
+from sb3_clearning import CLearning, ResumableCheckpoint
+from sb3_clearning.checks import UsageError
 from tests.support.commands import Run, command, environment
 
 CONFIGURATION = """
@@ -48,7 +50,7 @@ TASK = [
 ]
 
 
-def test_the_same_command_goes_on_after_a_signal(run: Run, tmp_path: Path) -> None:
+def test_the_same_command_resumes_after_a_signal(run: Run, tmp_path: Path) -> None:
     for name in ("undisturbed", "stopped"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "own.yml").write_text(CONFIGURATION)
@@ -67,45 +69,48 @@ def test_the_same_command_goes_on_after_a_signal(run: Run, tmp_path: Path) -> No
     assert "by SIGTERM. A checkpoint is in checkpoints: resume with `CLearning.resume('checkpoints', env)`" in errors
 
     result = run("sb3_clearning.zoo", *TASK, cwd=folder)
-    assert "Going on from the checkpoints in checkpoints" in result.stdout
+    assert "Resuming from the checkpoints in checkpoints" in result.stdout
     one = CLearning.load(tmp_path / "undisturbed/logs/clearning/Pendulum-v1_1/Pendulum-v1.zip")
     other = CLearning.load(folder / "logs/clearning/Pendulum-v1_2/Pendulum-v1.zip")
     assert other.num_timesteps == 600
     assert all((a == b).all() for a, b in zip(one.policy.parameters(), other.policy.parameters(), strict=True))
 
 
-def test_another_configuration_says_why_it_can_not_go_on(run: Run, tmp_path: Path) -> None:
+def test_another_configuration_says_why_it_cannot_resume(run: Run, tmp_path: Path) -> None:
     (tmp_path / "own.yml").write_text(CONFIGURATION.replace("600", "150"))
     run("sb3_clearning.zoo", *TASK, cwd=tmp_path)
     (tmp_path / "own.yml").write_text(CONFIGURATION.replace("net_arch=[8]", "net_arch=[9]"))
     result = run("sb3_clearning.zoo", *TASK, cwd=tmp_path, fails=True)
-    assert "The run in checkpoints can not go on." in result.stderr
+    assert "The run in checkpoints cannot be resumed." in result.stderr
     assert "stored weights do not match these networks" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_every_trial_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    def original(hyperparams: dict) -> list:
-        return [ResumableCheckpoint(tmp_path, every=7, keep=3)]
+def test_trials_in_several_threads_each_have_their_own_folder(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"sb3_clearning.ResumableCheckpoint": {"folder": "checkpoints", "every": 7, "keep": 3}}
+    study = manager(optimize_hyperparameters=True, hyperparams={"callback": entry, "search": ["tau"]})
+    study.setup_experiment()
+    barrier, found = threading.Barrier(2, timeout=60), {}
 
-    with trial_folders(4):
-        (callback,) = callbacks_of_the_trial(original, {})
+    def objective(self: Any, trial: Any) -> float:
+        barrier.wait()  # both trials are under way
+        found[trial.number] = get_callback_list({"callback": self.specified_callbacks})
+        barrier.wait()
+        return 0.0
+
+    monkeypatch.setattr(type(study).__base__, "objective", objective)
+    optuna.create_study().optimize(study.objective, n_trials=2, n_jobs=2)
+    assert set(found) == {0, 1}
+    for number, (callback,) in found.items():
         assert isinstance(callback, ResumableCheckpoint)
-        assert (callback.folder, callback.every, callback.keep) == (tmp_path / "trial_4", 7, 3)
-    (callback,) = callbacks_of_the_trial(original, {})
-    assert isinstance(callback, ResumableCheckpoint)
-    assert callback.folder == tmp_path
-    assert checkpoint_to_go_on_from([callback]) is None
+        assert (str(callback.folder), callback.every, callback.keep) == (f"checkpoints/trial_{number}", 7, 3)
+    assert study.specified_callbacks == entry
 
 
-def test_a_callback_without_a_folder() -> None:
-    def original(hyperparams: dict) -> list:
-        return [ResumableCheckpoint()]  # type: ignore[call-arg]
-
-    with pytest.raises(InputError, match="needs a `folder`, and takes `every` and `keep`"):
-        callbacks_of_the_trial(original, {"callback": "sb3_clearning.ResumableCheckpoint"})
-    with pytest.raises(TypeError):
-        callbacks_of_the_trial(original, {"callback": "another"})
+def test_a_callback_without_a_folder(manager: Any) -> None:
+    with pytest.raises(UsageError, match=r"ResumableCheckpoint.*missing 1 required positional argument: 'folder'"):
+        manager(hyperparams={"callback": "sb3_clearning.ResumableCheckpoint"}).setup_experiment()
+    assert not Path("logs").exists()
 
 
 def test_a_study_with_checkpoints(run: Run, tmp_path: Path) -> None:

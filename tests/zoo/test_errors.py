@@ -1,6 +1,10 @@
 """Wrong input ends in one clear line, before a run folder is made; an error of ours leaves other algorithms alone."""
 
+import argparse
+import copy
+import importlib
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +12,11 @@ import numpy as np
 import pytest
 import torch as th
 
-import sb3_clearning
+import sb3_clearning.zoo
 from sb3_clearning import ResumableCheckpoint
-from sb3_clearning.zoo.input_error import InputError
-from sb3_clearning.zoo.try_out import same_random_states
+from sb3_clearning.checks import UsageError
+from sb3_clearning.zoo.manager import GoalExperimentManager
+from sb3_clearning.zoo.preflight import same_random_states
 from tests.support.commands import Run
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
@@ -28,10 +33,10 @@ def one_line(stderr: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "Pendulum-v1"], "clearning can not learn on Pendulum-v1."),
+        (["--env", "Pendulum-v1"], "clearning cannot learn on Pendulum-v1."),
         (["--env", "SawyerReach-v0", "-params", "gama:0.9"], "clearning has no hyperparameter `gama`: did you mean `gamma`?"),
         (["--env", "SawyerReach-v0", "-conf", "broken.yml"], "broken.yml is not valid YAML: "),
-        (["--env", "SawyerReach-v0", "-params", "gamma:2.0"], "clearning can not use these hyperparameters. `gamma` must be"),
+        (["--env", "SawyerReach-v0", "-params", "gamma:2.0"], "clearning cannot use these hyperparameters. `gamma` must be"),
     ],
 )
 def test_wrong_input(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -54,12 +59,12 @@ WRONG_VALUES = [
     ({"noise_type": "blue", "noise_std": 0.1}, 'Unknown noise type "blue"'),
     ({"policy": "Foo"}, "Policy Foo unknown"),
     ({"policy_kwargs": {"net_arc": [64]}}, "unexpected keyword argument 'net_arc'"),
-    ({"normalize": {"foo": 1}}, "ContinuousGridworld-v0 can not be made .* unexpected keyword argument 'foo'"),
+    ({"normalize": {"foo": 1}}, "ContinuousGridworld-v0 cannot be created .* unexpected keyword argument 'foo'"),
     ({"n_envs": 0}, "`n_envs` must be at least 1, not 0"),
     ({"n_timesteps": "many"}, "invalid literal for int.*'many'"),
     ({"monitor_kwargs": 5}, "'int' object is not iterable"),
     ({"env_wrapper": "sb3_clearning.envs.Foo"}, "has no attribute 'Foo'"),
-    ({"env_wrapper": {"sb3_clearning.envs.NoisyGoal": {"noise": "x"}}}, "ContinuousGridworld-v0 can not be made"),
+    ({"env_wrapper": {"sb3_clearning.envs.NoisyGoal": {"noise": "x"}}}, "ContinuousGridworld-v0 cannot be created"),
     ({"seed": 3}, "multiple values for keyword argument 'seed'"),
 ]
 
@@ -69,7 +74,7 @@ WRONG_VALUES = [
 def test_wrong_values_are_found_before_a_folder_is_made(manager: Any, hyperparams: dict, message: str, study: bool) -> None:
     parts = {"search": ["tau"]} if study else {}
     wrong = manager(hyperparams={**hyperparams, **parts}, optimize_hyperparameters=study, n_timesteps=0)
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(UsageError, match=message) as error:
         wrong.setup_experiment()
     assert "\n" not in str(error.value)
     assert not Path("logs").exists()
@@ -77,7 +82,7 @@ def test_wrong_values_are_found_before_a_folder_is_made(manager: Any, hyperparam
 
 @pytest.mark.parametrize("name", ["env_kwargs", "eval_env_kwargs"])
 def test_wrong_arguments_of_the_env(manager: Any, name: str) -> None:
-    with pytest.raises(InputError, match=r"ContinuousGridworld-v0 can not be made .* unexpected keyword argument 'foo'"):
+    with pytest.raises(UsageError, match=r"ContinuousGridworld-v0 cannot be created .* unexpected keyword argument 'foo'"):
         manager(**{name: {"foo": 1}}).setup_experiment()
     assert not Path("logs").exists()
 
@@ -94,7 +99,7 @@ def test_wrong_arguments_of_the_env(manager: Any, name: str) -> None:
 @pytest.mark.parametrize("custom", [None, {"gamma": 0.9}], ids=["plain", "params"])
 def test_files_that_lack_something(manager: Any, text: str, message: str, custom: dict | None) -> None:
     Path("own.yml").write_text(text)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(UsageError, match=message):
         manager(config="own.yml", n_timesteps=0, hyperparams=custom).setup_experiment()
     assert not Path("logs").exists()
 
@@ -104,7 +109,7 @@ def test_files_that_lack_something(manager: Any, text: str, message: str, custom
 )
 def test_a_path_to_nowhere_is_not_taken_for_a_file_of_ours(manager: Any, config: str) -> None:
     with pytest.raises(
-        InputError, match=f"There is no configuration {config} for clearning. Files of sb3_clearning: clearning"
+        UsageError, match=f"There is no configuration {config} for clearning. Files of sb3_clearning: clearning"
     ):
         manager(config=config).setup_experiment()
     assert not Path("logs").exists()
@@ -123,22 +128,22 @@ def test_our_files_are_found_by_their_names(manager: Any, config: str | None) ->
 def test_a_wrapper_that_does_not_fit_the_env(manager: Any) -> None:
     wrapper = {"sb3_clearning.envs.GoalFromObservation": {"crop": [0, 9]}}
     wrong = manager(env_id="Pendulum-v1", hyperparams={"env_wrapper": wrapper})
-    with pytest.raises(InputError, match=r"Pendulum-v1 can not be made .* crop=\[0, 9\] is out of range"):
+    with pytest.raises(UsageError, match=r"Pendulum-v1 cannot be created .* crop=\[0, 9\] is out of range"):
         wrong.setup_experiment()
     assert not Path("logs").exists()
 
 
 def test_an_agent_of_another_env(manager: Any) -> None:
     small_model(PointEnv()).save("agent.zip")
-    with pytest.raises(InputError, match=r"these hyperparameters and agent\.zip\. Observation spaces do not match"):
+    with pytest.raises(UsageError, match=r"these hyperparameters and agent\.zip\. Observation spaces do not match"):
         manager(trained_agent="agent.zip").setup_experiment()
     assert not Path("logs").exists()
 
 
-def test_an_agent_and_a_run_to_go_on_with(manager: Any) -> None:
+def test_an_agent_and_a_run_to_resume(manager: Any) -> None:
     small_model(PointEnv()).learn(30, callback=ResumableCheckpoint("checkpoints", every=10)).save("agent.zip")
     callback = {"sb3_clearning.ResumableCheckpoint": {"folder": "checkpoints"}}
-    with pytest.raises(InputError, match="checkpoints already holds a run: leave `-i` out"):
+    with pytest.raises(UsageError, match="checkpoints already holds a run: omit `-i`"):
         manager(trained_agent="agent.zip", hyperparams={"callback": callback}).setup_experiment()
     assert not Path("logs").exists()
 
@@ -183,6 +188,28 @@ def test_random_states_are_given_back_after_an_error() -> None:
     with pytest.raises(ValueError, match="tensor"):
         draw_and_fail()
     assert (random.getstate(), str(np.random.get_state()), th.get_rng_state().tolist()) == expected
+
+
+def test_an_import_error_of_ours_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sb3_clearning.goal_td3.goal_td3", None)
+    monkeypatch.delitem(sys.modules, "sb3_clearning.zoo.algorithms")
+    with pytest.raises(ImportError, match=r"goal_td3\.goal_td3"):
+        importlib.import_module("sb3_clearning.zoo.algorithms")
+
+
+def test_only_our_algorithms_have_our_manager(manager: Any) -> None:
+    from rl_zoo3.exp_manager import ExperimentManager
+
+    class Own(ExperimentManager):
+        """A user's subclass."""
+
+    arguments: dict[str, Any] = {"args": argparse.Namespace(), "env_id": "CartPole-v1", "log_folder": "logs"}
+    assert type(ExperimentManager(algo="ppo", **arguments)) is ExperimentManager
+    assert type(Own(algo="ppo", **arguments)) is Own
+    for algo in ("clearning", "goal_td3"):
+        assert type(ExperimentManager(arguments["args"], algo, "CartPole-v1", "logs")) is GoalExperimentManager
+    sb3_clearning.zoo.register()  # a second time
+    assert type(copy.copy(manager())) is GoalExperimentManager
 
 
 def test_an_error_of_ours_does_not_break_other_algorithms(run: Run, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sb3_clearning.zoo import startup
+from sb3_clearning.zoo import import_hook
 from tests.support.commands import TINY, Run, command, environment
 
-PROJECT = Path(startup.__file__).resolve().parents[2]
+PROJECT = Path(import_hook.__file__).resolve().parents[2]
 FILES = {"_sb3_clearning_zoo.py", "sb3_clearning_zoo.pth", "sb3_clearning_zoo.start"}
 
 
@@ -28,7 +28,7 @@ def python(*arguments: str, interpreter: str = sys.executable, cwd: Path = Path(
 
 def test_installed_hook_is_that_of_the_project() -> None:
     installed = Path(python("-c", "import _sb3_clearning_zoo; print(_sb3_clearning_zoo.__file__)").strip())
-    assert installed.read_text() == Path(startup.__file__).read_text(), "the hook has changed: install the package again"
+    assert installed.read_text() == Path(import_hook.__file__).read_text(), "the hook has changed: install the package again"
 
 
 def test_interpreters_without_rl_zoo3_start_no_slower_and_import_no_torch() -> None:

@@ -8,8 +8,8 @@ import optuna
 import pytest
 
 from sb3_clearning import CLearning
+from sb3_clearning.checks import UsageError
 from sb3_clearning.envs import GoalFromObservation
-from sb3_clearning.zoo.input_error import InputError
 from sb3_clearning.zoo.search import PARTS, arguments_of, check_parts, convert_params, default_parts, sample_params
 from sb3_clearning.zoo.storage import load_study, open_storage
 from sb3_clearning.zoo.study_report import write_report
@@ -143,9 +143,9 @@ def test_report_of_a_study_whose_trials_are_all_the_same(tmp_path: Path) -> None
         ("sqlite:///typo.db", "There is no storage sqlite:///typo.db: typo.db is not a file."),
         ("typo.log", "There is no storage typo.log: typo.log is not a file."),
         ("sqlite:///folder", "There is no storage sqlite:///folder: folder is not a file."),
-        ("folder", "The Optuna storage folder can not be opened: Could not parse SQLAlchemy URL"),
-        ("sqlite:///own.yml", "The Optuna storage sqlite:///own.yml can not be opened: .*file is not a database"),
-        ("foo://x", "The Optuna storage foo://x can not be opened: Can't load plugin"),
+        ("folder", "The Optuna storage folder cannot be opened: Could not parse SQLAlchemy URL"),
+        ("sqlite:///own.yml", "The Optuna storage sqlite:///own.yml cannot be opened: .*file is not a database"),
+        ("foo://x", "The Optuna storage foo://x cannot be opened: Can't load plugin"),
         ("sqlite:///study.db", "There is no study 'typo' in sqlite:///study.db."),
     ],
 )
@@ -154,11 +154,11 @@ def test_studies_that_can_not_be_loaded(manager: Any, storage: str, message: str
     Path("own.yml").write_text("default: {n_timesteps: 100, policy: MultiInputPolicy}\n" * 100)
     optuna.create_study(storage="sqlite:///study.db", study_name="study")
     before = set(tmp_path.iterdir())
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(UsageError, match=message) as error:
         load_study(storage, "typo")
     assert "\n" not in str(error.value)
     for number in (0, 1):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(UsageError, match=message):
             manager(storage=storage, study_name="typo", trial_id=number).setup_experiment()
     assert set(tmp_path.iterdir()) == before
 
@@ -167,11 +167,11 @@ def test_studies_that_can_not_be_loaded(manager: Any, storage: str, message: str
 def test_a_trial_that_is_not_there(manager: Any, number: int) -> None:
     storage = "sqlite:///study.db"
     optuna.create_study(storage=storage, study_name="study")
-    with pytest.raises(InputError, match=f"The study 'study' in {storage} has no trial {number}."):
+    with pytest.raises(UsageError, match=f"The study 'study' in {storage} has no trial {number}."):
         manager(storage=storage, study_name="study", trial_id=number).setup_experiment()
 
 
 @pytest.mark.parametrize("storage", ["study.db", "foo://x"])
 def test_a_storage_without_an_address(storage: str) -> None:
-    with pytest.raises(InputError, match=f"The Optuna storage {storage} can not be opened"):
+    with pytest.raises(UsageError, match=f"The Optuna storage {storage} cannot be opened"):
         open_storage(storage)

@@ -14,7 +14,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_clearning import CLearning, GoalTD3
-from sb3_clearning.zoo.goal_logs import GoalEvalCallback, GoalInfo
+from sb3_clearning.zoo.monitoring import GoalEvalCallback, GoalInfo
 from tests.support.commands import TINY, Run
 from tests.support.goal_envs import PassesItsGoal, PointEnv
 from tests.support.small_models import small_model

@@ -5,26 +5,29 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite import cluster, local
-from sb3_clearning.experiments.suite.config import SHIPPED, ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.config import SHIPPED, Run, Suite
 from sb3_clearning.experiments.suite.progress import Progress, status
-from sb3_clearning.experiments.suite.run import RunIsTaken, end_with_parent, execute, read_description
+from sb3_clearning.experiments.suite.run import end_with_parent, execute
+from sb3_clearning.experiments.suite.run_folder import RunIsTaken, last_line, read_description
 from sb3_clearning.experiments.suite.table import Output
+from sb3_clearning.experiments.tables.sweep import command_line
 
 DESCRIPTION = f"""
-CLearning and the Q-learning baselines on the paper's tasks. Runs that are done stay, others go on from their last checkpoint:
-stop it at any time and start it again. Tasks, methods and matrices stand in {SHIPPED}; your own file joins with --config.
+CLearning and the Q-learning baselines on the paper's tasks. Finished runs stay, others resume from their last checkpoint:
+stop it at any time and start it again. Tasks, methods and matrices are in {SHIPPED}; --config adds your own file.
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """:return: The parser of the command line"""
-    made = argparse.ArgumentParser(prog="python -m sb3_clearning.experiments suite", description=DESCRIPTION)
+    made = command_line("suite", DESCRIPTION)
     made.add_argument("--matrix", nargs="+", default=["paper"], metavar="NAME", help="matrices of the configuration (paper)")
     made.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks")
     made.add_argument("--methods", nargs="+", metavar="METHOD", help="only these methods")
-    made.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds in the place of the matrix's own")
-    made.add_argument("--steps", type=int, help="steps in the place of the tasks' own; more are added to finished runs")
+    made.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds instead of the matrix's own")
+    made.add_argument("--steps", type=int, help="steps instead of the tasks' own; finished runs can be extended")
     made.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time, each with one thread")
     made.add_argument(
         "--ray",
@@ -34,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--config", nargs="+", type=Path, default=[], metavar="FILE", help="YAML files of your own")
     made.add_argument("--output", type=Path, default=Path("results/suite"), help="folder of the runs and of suite.csv")
     made.add_argument(
-        "--redo", action="store_true", help="do runs again whose settings have changed; the old ones are put aside"
+        "--redo", action="store_true", help="repeat runs whose settings have changed; the old ones go to the folder aside/"
     )
     what = made.add_mutually_exclusive_group()
     what.add_argument("--status", action="store_true", help="show what is there and what is missing")
@@ -46,17 +49,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> None:
-    """
-    :param argv: Command-line arguments
-    """
+    """Run the command."""
     options = parser().parse_args(argv)
     if options.run:
         run_here(options.run, options.parent)
         return
     if options.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, not {options.jobs}.")
+        raise UsageError(f"--jobs must be at least 1, not {options.jobs}.")
     if options.steps is not None and options.steps < 1:
-        raise ConfigError(f"--steps must be at least 1, not {options.steps}.")
+        raise UsageError(f"--steps must be at least 1, not {options.steps}.")
     suite = Suite.load(options.config)
     if options.list:
         print(listing(suite))
@@ -81,7 +82,7 @@ def main(argv: list[str]) -> None:
         else:
             failed = local.run_all(missing, output, options.jobs, progress)
     except KeyboardInterrupt:
-        raise SystemExit("Stopped. The same command goes on from the checkpoints.") from None
+        raise SystemExit("Stopped. The same command resumes from the checkpoints.") from None
     finally:
         output.merge()
     print(f"The rows are in {output.table}")
@@ -89,28 +90,19 @@ def main(argv: list[str]) -> None:
 
 
 def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
-    """
-    :param matrix: The matrix's name
-    :param runs: Its runs
-    :param suite: The configuration
-    :param output: The output folder, whose suite.csv is all that is read
-    :return: The report
-    """
+    """:return: The report"""
     from sb3_clearning.experiments.suite.report import write_report
 
     if not output.table.exists():
-        raise ConfigError(f"There is no {output.table}: start the runs first, or give the folder with --output.")
-    return write_report(matrix, output.rows(), runs, suite.beside(), output.folder)
+        raise UsageError(f"There is no {output.table}: start the runs first, or pass their folder as --output.")
+    return write_report(matrix, output.rows(), runs, suite.non_baselines(), output.folder)
 
 
 def run_here(folder: Path, parent: int | None) -> None:
-    """
-    :param folder: The folder of the run that this process is for
-    :param parent: The process that started this one; with it this one ends
-    """
+    """:param parent: The process that started this one; with it this one ends"""
     run = read_description(folder)
     if run is None:
-        raise ConfigError(f"{folder} has no run.json.")
+        raise UsageError(f"{folder} has no run.json.")
     if parent is not None:
         end_with_parent(parent)
     try:
@@ -120,50 +112,39 @@ def run_here(folder: Path, parent: int | None) -> None:
 
 
 def prepare(runs: list[Run], output: Output, redo: bool) -> None:
-    """
-    :param runs: The runs of the matrix
-    :param output: The output folder
-    :param redo: Whether runs with other settings are put aside
-    """
+    """Archive runs with other settings if ``redo``; raise an error for them otherwise."""
     states = [(run, output.state(run)) for run in runs]
     for run, state in states:
         if state.passed(run):
             steps = ", ".join(row["step"] for row in state.rows)
-            raise ConfigError(
-                f"{run.name} in {output.folder} has gone beyond {run.steps} steps, and was not evaluated there but at "
-                f"{steps}: take one of these for --steps, or another --output."
+            raise UsageError(
+                f"{run.name} in {output.folder} is beyond {run.steps} steps, and was evaluated only at {steps}: choose one of "
+                "these for --steps, or another --output."
             )
     changed = [run for run, state in states if state.other_settings]
     if not changed:
         return
     if not redo:
         names = ", ".join(run.name for run in changed[:3]) + (", …" if len(changed) > 3 else "")
-        raise ConfigError(
-            f"{len(changed)} runs in {output.folder} were made with other settings ({names}). Do them again with --redo (the "
-            "old ones are put aside), or take another --output."
+        raise UsageError(
+            f"{len(changed)} runs in {output.folder} were made with other settings ({names}). Repeat them with --redo (the "
+            "old ones go to the folder aside/), or choose another --output."
         )
     try:
-        output.put_aside(changed)
+        output.archive(changed)
     except RunIsTaken as error:
-        raise ConfigError(f"{error} Wait for its end, or take another --output.") from error
+        raise UsageError(f"{error} Wait until it ends, or choose another --output.") from error
 
 
 def finish(runs: list[Run], failed: set[str], output: Output) -> None:
-    """
-    :param runs: The runs that were started
-    :param failed: The names of those that failed
-    :param output: The output folder
-    """
+    """Exit with the last line of each failed run's log."""
     if failed:
-        lines = [f"  {run.name}: {local.last_line(output.run_folder(run))}" for run in runs if run.name in failed]
+        lines = [f"  {run.name}: {last_line(output.run_folder(run))}" for run in runs if run.name in failed]
         raise SystemExit("\n".join([f"{len(failed)} runs failed (see log.txt in their folders):", *lines]))
 
 
 def listing(suite: Suite) -> str:
-    """
-    :param suite: The configuration
-    :return: Its names
-    """
+    """:return: Its names"""
     parts: dict[str, Iterable[str]] = {"tasks": suite.tasks, "methods": suite.methods, "matrices": suite.matrices}
     return "\n".join(
         textwrap.fill(f"{kind}: {', '.join(names)}", 120, subsequent_indent="  ") for kind, names in parts.items()

@@ -11,35 +11,27 @@ from typing import Any
 import gymnasium as gym
 import yaml
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 
-#: The file that comes with the package.
+#: The file of the package.
 SHIPPED = Path(__file__).with_name("suite.yml")
 #: A run's seeds are ``seed * SEEDS_PER_RUN`` and those after it, so that they stay below the evaluation episodes' seeds.
 SEEDS_PER_RUN = 1000
 
 
-class ConfigError(SystemExit, ValueError):
-    """An error in what the user wrote: the interpreter prints its one line and exits with 1."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Run:
     """
-    One run: everything that a process of its own needs to know.
+    One run: everything that its process needs to know.
 
-    :param task: The task's name
-    :param method: The method's name
-    :param seed: The seed
-    :param steps: Environment steps; more can be added to a finished run
+    :param steps: Environment steps; a finished run can be extended
     :param algorithm: The algorithm's class, as "module:name"
-    :param arguments: The algorithm's arguments
     :param env: The environment's id for ``gym.make``, "module:id" if a module has to be imported for it
-    :param env_kwargs: The environment's arguments
     :param evaluate_every: Steps between two evaluations, and between two checkpoints
     :param episodes: Episodes of an evaluation
-    :param speed: Steps a second to reckon with as long as none are measured; the cheap runs come first
-    :param evaluation_seed: The seed of the first evaluation episode. Runs to choose settings by have another than the results
+    :param speed: Expected steps per second until some are measured; cheap runs come first
+    :param evaluation_seed: The seed of the first evaluation episode. Runs that settings are chosen by have another one
     """
 
     task: str
@@ -61,15 +53,12 @@ class Run:
         return f"{self.task}/{self.method}/seed_{self.seed}"
 
     def settings(self) -> dict[str, Any]:
-        """:return: What decides the rows of a run. A run with other settings is another run"""
+        """:return: What determines the rows of a run. Other settings make another run"""
         named = ("algorithm", "arguments", "env", "env_kwargs", "evaluate_every", "episodes", "evaluation_seed")
         return json.loads(json.dumps({name: getattr(self, name) for name in named}))
 
     def has_settings_of(self, row: Mapping[str, str]) -> bool:
-        """
-        :param row: A row of the table
-        :return: Whether it was made with this run's settings
-        """
+        """:return: Whether it was made with this run's settings"""
         return json.loads(row["settings"]) == self.settings()
 
     def evaluations(self) -> list[int]:
@@ -80,7 +69,7 @@ class Run:
 TASK_KEYS = {"steps", "evaluate_every", "episodes", "speed", "env", "env_kwargs", "arguments"}
 METHOD_KEYS = {"algorithm", "arguments", "without", "tasks", "reward", "baseline"}
 BLOCK_KEYS = {"tasks", "methods", "seeds", "steps", "evaluation_seed"}
-#: Of an entry's values those that are no text or number: what they must be, and how that is said.
+#: The types of an entry's values that are neither text nor number, and their names in errors.
 SHAPES: dict[str, dict[str, tuple[type, str]]] = {
     "tasks": {"env_kwargs": (dict, "a mapping"), "arguments": (dict, "a mapping"), "env": (str, "text")},
     "methods": {
@@ -99,9 +88,7 @@ class Suite:
     All tasks, methods and matrices of the files.
 
     :param arguments: Arguments that all methods take on all tasks
-    :param tasks: The tasks by name
-    :param methods: The methods by name
-    :param matrices: The matrices by name, each a list of blocks of tasks, methods and seeds
+    :param matrices: The matrices, each a list of blocks of tasks, methods and seeds
     """
 
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -112,7 +99,7 @@ class Suite:
     @classmethod
     def load(cls, paths: Iterable[Path] = ()) -> "Suite":
         """
-        :param paths: The user's files. Their entries join those of the package's own file; equal names replace it
+        :param paths: The user's files. Their entries are added to those of the package's file, or overwrite them
         :return: The suite
         """
         suite = cls()
@@ -120,24 +107,24 @@ class Suite:
             try:
                 content = yaml.safe_load(path.read_text(encoding="utf-8"))
             except OSError as error:
-                raise ConfigError(f"{path} can not be read: {error.strerror}") from error
+                raise UsageError(f"{path} cannot be read: {error.strerror}") from error
             except (yaml.YAMLError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+                raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
             suite._join(content, path)
         for name, method in suite.methods.items():
             for task in method.get("tasks") or ():
                 if task not in suite.tasks:
-                    raise ConfigError(f"The method {name} has arguments for {task!r}, which is none of the tasks.")
+                    raise UsageError(f"The method {name} has arguments for {task!r}, which is not a task.")
         return suite
 
     def _join(self, content: Any, path: Path) -> None:
         names = [field.name for field in dataclasses.fields(self)]
         if not isinstance(content, dict) or not set(content) <= set(names):
-            raise ConfigError(f"{path} must be a mapping with some of {', '.join(names)}, as {SHIPPED} is.")
+            raise UsageError(f"{path} must be a mapping with some of {', '.join(names)}, as {SHIPPED} is.")
         for name in names:
             part = content.get(name) or {}
             if not isinstance(part, dict):
-                raise ConfigError(f"`{name}` in {path} must be a mapping of names, as in {SHIPPED}.")
+                raise UsageError(f"`{name}` in {path} must be a mapping of names, as in {SHIPPED}.")
             getattr(self, name).update(part)
         for kind, known in (("tasks", TASK_KEYS), ("methods", METHOD_KEYS)):
             for name, entry in (content.get(kind) or {}).items():
@@ -146,11 +133,11 @@ class Suite:
         for name, method in (content.get("methods") or {}).items():
             for task, arguments in (method.get("tasks") or {}).items():
                 if not isinstance(arguments, dict):
-                    raise ConfigError(f"{task} of `tasks` of {name} of methods in {path} must be a mapping.")
+                    raise UsageError(f"{task} of `tasks` of {name} of methods in {path} must be a mapping.")
         for name, blocks in (content.get("matrices") or {}).items():
             _check_name(name, f"matrices in {path}")
             if not isinstance(blocks, list) or not blocks:
-                raise ConfigError(f"The matrix {name} in {path} must be a list of blocks with `methods` and `seeds`.")
+                raise UsageError(f"The matrix {name} in {path} must be a list of blocks with `methods` and `seeds`.")
             for block in blocks:
                 _check_entry(block, BLOCK_KEYS, SHAPES["matrices"], f"{name} of matrices in {path}")
 
@@ -163,11 +150,8 @@ class Suite:
         steps: int | None = None,
     ) -> list[Run]:
         """
-        :param matrices: The matrices' names
-        :param tasks: The only tasks to take; those that are in none of the matrices join them
-        :param methods: The only methods to take; those that are in none of the matrices join them
-        :param seeds: The seeds in the place of the matrices' own
-        :param steps: The steps in the place of the tasks' own
+        :param tasks: Select these tasks; tasks outside the matrices are added
+        :param methods: Select these methods; methods outside the matrices are added
         :return: The runs, each once, the cheap ones first
         """
         matrices, tasks, methods = list(matrices), list(tasks or ()) or None, list(methods or ()) or None
@@ -176,10 +160,9 @@ class Suite:
         for kind, wanted in (("task", tasks), ("method", methods)):
             left_out = set(wanted or ()) - {getattr(run, kind) for run in chosen}
             if left_out and chosen:
-                raise ConfigError(f"The {kind} {sorted(left_out)[0]} is in none of the matrices {', '.join(matrices)}.")
+                raise UsageError(f"The {kind} {sorted(left_out)[0]} is in none of the matrices {', '.join(matrices)}.")
         if not chosen:
-            raise ConfigError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
-        # Sorting leaves equal ones in their order.
+            raise UsageError("No run is left: the matrix has none with these tasks and methods. See `suite --list`.")
         return sorted(chosen, key=lambda run: (run.steps / run.speed, run.seed))
 
     def runs_of_each(
@@ -190,9 +173,7 @@ class Suite:
         seeds: Iterable[int] | None = None,
         steps: int | None = None,
     ) -> dict[str, list[Run]]:
-        """
-        :return: The runs of each matrix, for the parameters of :meth:`runs`. What is in none of them joins the first
-        """
+        """:return: The runs of each matrix, selected as in :meth:`runs`. Tasks and methods outside go to the first"""
         matrices = _known(matrices, self.matrices, "matrix")
         wanted_tasks = None if tasks is None else _known(tasks, self.tasks, "task")
         wanted_methods = None if methods is None else _known(methods, self.methods, "method")
@@ -220,7 +201,7 @@ class Suite:
     def _joining(
         self, blocks: list[dict[str, Any]], tasks: list[str] | None, methods: list[str] | None
     ) -> list[dict[str, Any]]:
-        """:return: Blocks for tasks and methods that were asked for and are in none of the others, else as the first one"""
+        """:return: Blocks, like the first one, for selected tasks and methods that no block has"""
         named = [self._names(block) for block in blocks]
         there = [list(dict.fromkeys(name for names in one for name in names)) for one in zip(*named, strict=True)]
         new_tasks = [task for task in tasks or () if task not in there[0]]
@@ -229,17 +210,13 @@ class Suite:
         of_methods = {**blocks[0], "tasks": tasks or there[0], "methods": new_methods} if new_methods else None
         return [block for block in (of_tasks, of_methods) if block is not None]
 
-    def beside(self) -> list[str]:
-        """:return: The methods that are no reward-free baselines: they read the reward, or are there to compare with only"""
+    def non_baselines(self) -> list[str]:
+        """:return: The methods that are not reward-free baselines: they read the reward, or are for comparison only"""
         return [name for name, method in self.methods.items() if method.get("reward") or not method.get("baseline", True)]
 
     def run(self, task: str, method: str, seed: int, steps: int | None = None, evaluation_seed: int | None = None) -> Run:
         """
-        :param task: A task's name
-        :param method: A method's name
-        :param seed: The seed
-        :param steps: The steps in the place of the task's own
-        :param evaluation_seed: The seed of the first evaluation episode in the place of the usual one
+        :param evaluation_seed: The seed of the first evaluation episode instead of the usual one
         :return: The run
         """
         of_task, of_method = self.tasks[task], self.methods[method]
@@ -260,28 +237,28 @@ class Suite:
             arguments=arguments,
             env=of_task.get("env", task),
             env_kwargs=of_task.get("env_kwargs") or {},
-            # By the task's own steps: a run to which more are added stays the same run.
+            # By the task's own steps: an extended run keeps its settings.
             evaluate_every=_number(of_task.get("evaluate_every", max(own_steps // 6, 1)), "evaluate_every", task),
             episodes=_number(of_task.get("episodes", 50), "episodes", task),
             speed=_number(of_task.get("speed", 100), "speed", task, whole=False),
             evaluation_seed=EVALUATION_SEED if evaluation_seed is None else evaluation_seed,
         )
         if not isinstance(run.evaluation_seed, int) or run.evaluation_seed < EVALUATION_SEED:
-            raise ConfigError(f"evaluation_seed must be a number from {EVALUATION_SEED} on: training takes the smaller ones.")
+            raise UsageError(f"evaluation_seed must be a number from {EVALUATION_SEED} on: training takes the smaller ones.")
         if len(run.evaluations()) >= SEEDS_PER_RUN:
-            raise ConfigError(f"The task {task} has {len(run.evaluations())} evaluations: raise its `evaluate_every`.")
+            raise UsageError(f"The task {task} has {len(run.evaluations())} evaluations: raise its `evaluate_every`.")
         check_arguments(run)
         try:
             run.settings()
         except TypeError as error:
-            raise ConfigError(
+            raise UsageError(
                 f"Arguments of {run.name} must be text, numbers, or lists or mappings of them: {error}."
             ) from error
         return run
 
 
 def _each_once(runs: Iterable[Run]) -> list[Run]:
-    """:return: Of runs with the same name the longest, at the place of the first"""
+    """:return: The runs without duplicates: of those with the same name the longest"""
     chosen: dict[str, Run] = {}
     for run in runs:
         chosen[run.name] = max(chosen.get(run.name, run), run, key=lambda one: one.steps)
@@ -289,28 +266,21 @@ def _each_once(runs: Iterable[Run]) -> list[Run]:
 
 
 def find_algorithm(name: str, method: str) -> type:
-    """
-    :param name: "module:class"
-    :param method: The method's name, for the error
-    :return: The class
-    """
+    """:return: The class"""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
         if not isinstance(found, type):
             raise ValueError("it is no class")
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
+        raise UsageError(
             f"`algorithm` of the method {method} must be module:class, as sb3_clearning:CLearning, not {name!r}: {error}."
         ) from error
     return found
 
 
 def argument_names(algorithm: type) -> set[str]:
-    """
-    :param algorithm: An algorithm's class
-    :return: The names of its arguments; where it passes others on, its base classes' too
-    """
+    """:return: The names of an algorithm's arguments, with those of base classes that it passes on"""
     names: set[str] = set()
     for base in algorithm.__mro__:
         if "__init__" in base.__dict__:
@@ -318,40 +288,38 @@ def argument_names(algorithm: type) -> set[str]:
             names |= {name for name in parameters if not name.startswith("_")}
             if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
                 break
-    return names - {"self", "policy", "env", "seed"}  # the run says these
+    return names - {"self", "policy", "env", "seed"}  # set by the run
 
 
 def check_arguments(run: Run) -> None:
-    """
-    :param run: A run whose arguments are held against its algorithm's, before any run is started
-    """
+    """Raise an error for arguments that the algorithm does not have, before any run is started."""
     known = argument_names(find_algorithm(run.algorithm, run.method))
     unknown = sorted(map(str, set(run.arguments) - known))
     if unknown:
-        raise ConfigError(
+        raise UsageError(
             f"{run.algorithm} of the method {run.method} has no argument {unknown[0]!r}. It has: {', '.join(sorted(known))}. "
             f"What all methods are given is left out with `without: [{', '.join(unknown)}]` in the method's entry."
         )
 
 
 def _check_name(name: Any, where: str) -> None:
-    """Tasks' and methods' names are those of folders."""
+    """Names are also those of folders."""
     if not isinstance(name, str) or not name or name.startswith(".") or set(name) & {"/", "\\"}:
         hint = "; a task's `env` may have one" if isinstance(name, str) and "/" in name else ""
-        raise ConfigError(f"The name {name!r} of {where} must be text without a slash, and begin with no dot{hint}.")
+        raise UsageError(f"The name {name!r} of {where} must be text without a slash, and begin with no dot{hint}.")
 
 
 def _check_entry(entry: Any, known: set[str], shapes: dict[str, tuple[type, str]], where: str) -> None:
     if not isinstance(entry, dict):
-        raise ConfigError(f"{where} must be a mapping with some of {', '.join(sorted(known))}.")
+        raise UsageError(f"{where} must be a mapping with some of {', '.join(sorted(known))}.")
     unknown = set(entry) - known
     if unknown:
-        raise ConfigError(f"{where} has an unknown key {sorted(map(str, unknown))[0]!r}. Known: {', '.join(sorted(known))}.")
+        raise UsageError(f"{where} has an unknown key {sorted(map(str, unknown))[0]!r}. Known: {', '.join(sorted(known))}.")
     for key, (kind, said) in shapes.items():
         value = entry.get(key, kind())
         nothing = value is None and kind is dict  # what YAML has for a key without a value
         if not nothing and not isinstance(value, kind):
-            raise ConfigError(f"`{key}` of {where} must be {said}, not {value!r}.")
+            raise UsageError(f"`{key}` of {where} must be {said}, not {value!r}.")
 
 
 def _number(value: Any, name: str, task: str, whole: bool = True) -> Any:
@@ -359,7 +327,7 @@ def _number(value: Any, name: str, task: str, whole: bool = True) -> Any:
     allowed = int if whole else (int, float)
     if not isinstance(value, allowed) or isinstance(value, bool) or value <= 0:
         hint = " (YAML reads 1e4 as text)" if isinstance(value, str) else ""
-        raise ConfigError(
+        raise UsageError(
             f"`{name}` of the task {task} must be a {'whole ' if whole else ''}number above 0, not {value!r}{hint}."
         )
     return value
@@ -369,25 +337,22 @@ def _known(names: Iterable[str], known: Mapping[str, Any], kind: str) -> list[st
     names = list(names)
     for name in names:
         if not isinstance(name, str) or name not in known:
-            raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
+            raise UsageError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
     return names
 
 
 def _seeds(seeds: Any, matrix: str) -> list[int]:
-    """:return: The seeds of a block: a list, or how many from 0 on"""
+    """:return: The seeds of a block, which is a list or a number of seeds"""
     found = list(range(seeds)) if type(seeds) is int else seeds  # True is an int, too
     if not isinstance(found, list) or not found or not all(type(seed) is int and 0 <= seed < SEEDS_PER_RUN for seed in found):
-        raise ConfigError(
+        raise UsageError(
             f"Seeds must be a number of seeds or a list of seeds below {SEEDS_PER_RUN}, not {seeds!r} ({matrix})."
         )
     return found
 
 
 def make_env(run: Run) -> gym.Env:
-    """
-    :param run: A run
-    :return: Its environment
-    """
+    """:return: Its environment"""
     import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
 
     return gym.make(run.env, **run.env_kwargs)

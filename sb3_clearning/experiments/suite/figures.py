@@ -28,13 +28,7 @@ def _tidy(axes: "Axes") -> None:
 
 
 def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
-    """
-    Learning curves: a panel for each task, with the 95% interval where a method has several seeds.
-
-    :param scores: The rows
-    :param measure: What to plot
-    :param path: The picture to write
-    """
+    """Learning curves: a panel for each task, with the 95% interval where a method has several seeds."""
     columns = min(COLUMNS, len(scores.tasks))
     lines = -(-len(scores.tasks) // columns)
     figure = _figure(figsize=(3.4 * columns, 2.8 * lines + 0.6))
@@ -68,12 +62,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
 
 
 def plot_estimates(groups: dict[str, dict[str, Estimate]], path: Path) -> None:
-    """
-    Estimates with their intervals, a panel for each group.
-
-    :param groups: For each panel's title the estimates by name
-    :param path: The picture to write
-    """
+    """Estimates with their intervals, a panel for each group."""
     most = max(len(estimates) for estimates in groups.values())
     figure = _figure(figsize=(4.6 * len(groups), 0.4 * most + 1.2))
     for panel, (title, estimates) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups.items(), strict=True):
@@ -95,12 +84,8 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
     """
     The relabelling ratio of Q-learning, with the paper's prediction (1 + gamma) / 2 marked.
 
-    :param scores: The rows
-    :param task: The task
     :param ratios: For each share of random goals its method, in rising order
-    :param gamma: The discount
     :param reference: A method to draw as a horizontal line: C-learning, which has no such ratio
-    :param path: The picture to write
     """
     figure = _figure(figsize=(10, 3.6))
     places = np.arange(len(ratios))

@@ -60,17 +60,12 @@ class HerTD3(TD3):
         super()._setup_model()
         shape = self.action_space.shape
         assert shape is not None
-        if self.action_noise is None:  # after loading it goes on
+        if self.action_noise is None:  # a loaded model has its own
             self.action_noise = PinkActionNoise(self.noise_std * np.ones(shape))
         self._warmup = PinkUniformActions(self.n_envs, int(np.prod(shape)))
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """
-        Do the updates; before them, take the statistics that observations are standardized with, where that is due.
-
-        :param gradient_steps: Number of updates
-        :param batch_size: Size of each batch
-        """
+        """Do the updates; before them, take the statistics that observations are standardized with, where that is due."""
         assert isinstance(self.replay_buffer, HerReplayBuffer)
         n_steps = self.replay_buffer.size()
         if is_due(self.policy, n_steps * self.n_envs):

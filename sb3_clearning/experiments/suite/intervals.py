@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Bootstrap samples. Of three seeds a sample is the largest one alone with probability 1/27, just more than the 2.5% that an
-#: interval leaves out at each end: with 2000 samples chance would now and then decide which value is its limit.
+#: Bootstrap samples. With three seeds, a sample consists of the largest value alone with probability 1/27, just above the 2.5%
+#: at each end of an interval: with only 2000 samples the limits would vary.
 REPETITIONS = 5000
 #: The probability of improvement ranks all values for every sample, which is slow.
 IMPROVEMENT_REPETITIONS = 300
@@ -76,8 +76,7 @@ def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int
 @contextlib.contextmanager
 def _same_draws() -> Iterator[None]:
     """
-    The report of a table is always the same one. rliable takes a `random_state`, and draws from NumPy's global generator
-    all the same.
+    Make reports reproducible. rliable takes a `random_state`, but draws from NumPy's global generator.
     """
     state = np.random.get_state()
     np.random.seed(0)

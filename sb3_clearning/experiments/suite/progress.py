@@ -1,4 +1,4 @@
-"""How far a matrix is, and how long it will take."""
+"""The progress of a matrix and its remaining time."""
 
 import statistics
 import time
@@ -9,10 +9,7 @@ from sb3_clearning.experiments.suite.table import Output, State
 
 
 def duration(seconds: float) -> str:
-    """
-    :param seconds: Seconds
-    :return: The same for people
-    """
+    """:return: A duration in hours and minutes"""
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
@@ -36,51 +33,31 @@ class Forecast:
         self.per_step = {key: statistics.median(values) for key, values in measured.items()}
 
     def seconds(self, run: Run, done: int) -> float:
-        """
-        :param run: A run
-        :param done: Its steps so far
-        :return: How long the rest takes
-        """
+        """:return: The remaining time of a run"""
         per_step = self.per_step.get((run.task, run.method)) or self.per_step.get((run.task,)) or 1 / run.speed
         return per_step * max(run.steps - done, 0)
 
 
 def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict[str, str]], jobs: int) -> float:
-    """
-    :param runs: The runs
-    :param states: How far each is
-    :param rows: The rows of the table
-    :param jobs: Runs at the same time
-    :return: Seconds until all are done; the longest single run is a lower limit
-    """
+    """:return: Seconds until all are done; the longest single run is a lower limit"""
     forecast = Forecast(rows)
-    # A run with other settings is done again from the start.
+    # A run with other settings is repeated from the start.
     each = [forecast.seconds(run, 0 if states[run.name].other_settings else states[run.name].done) for run in runs]
     return max(sum(each) / jobs, max(each, default=0.0))
 
 
 class Progress:
-    """
-    Keeps the table up to date while runs go on and prints how far the matrix is, at every new row.
-
-    :param runs: The runs of the matrix
-    :param output: The output folder
-    :param jobs: Runs at the same time
-    """
+    """Keeps the table up to date during the runs and prints the progress at every new row."""
 
     def __init__(self, runs: Sequence[Run], output: Output, jobs: int):
         self.runs, self.output, self.jobs = runs, output, jobs
         self.last: dict[str, int] = {}
         self.next_look = 0.0
 
-    def __call__(self, going: set[str], failed: set[str], jobs: int | None = None) -> None:
-        """
-        :param going: The names of the runs that go on
-        :param failed: The names of the runs that failed
-        :param jobs: Runs at the same time from now on
-        """
+    def __call__(self, active: set[str], failed: set[str], jobs: int | None = None) -> None:
+        """Print the state if it has changed; ``jobs`` is the number of runs at the same time from now on."""
         self.jobs = jobs or self.jobs
-        if time.monotonic() < self.next_look and going:
+        if time.monotonic() < self.next_look and active:
             return
         self.next_look = time.monotonic() + 2
         states = {run.name: self.output.state(run) for run in self.runs}
@@ -98,17 +75,12 @@ class Progress:
             any_time = f" (at any time {float(row['success_any_time']):.2f})" if row.get("success_any_time") else ""
             success = f"success {float(row['success']):.2f}{any_time}"
             print(f"{name}: step {row['step']}, {success}, final distance {float(row['final']):.4f}")
-        text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(going)} at work, {left} left"
+        text = f"{finished} of {len(self.runs)} runs, {share:.1%} of the steps, {len(active)} at work, {left} left"
         print(text + (f", {len(failed)} failed" if failed else ""), flush=True)
 
 
 def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
-    """
-    :param runs: The runs of the matrix
-    :param output: The output folder
-    :param jobs: Runs at the same time, for the time that is left
-    :return: What is there and what is missing: for each task and method the seeds that are done, or how far they are
-    """
+    """:return: The progress of each seed, by task and method"""
     states = {run.name: output.state(run) for run in runs}
     cells: dict[tuple[str, str], list[str]] = {}
     finished = 0

@@ -12,6 +12,7 @@ from sb3_clearning.experiments.suite.intervals import (
     probability_of_improvement,
 )
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Measure, Scores
+from sb3_clearning.experiments.tables.rows import Rows
 from sb3_clearning.goal_td3.goal_td3 import RELABELLING
 from sb3_clearning.replay.goal_buffer import goal_slices
 
@@ -27,11 +28,7 @@ CHANCE = (
 
 
 def text_of(estimate: Estimate, digits: int) -> str:
-    """
-    :param estimate: An estimate
-    :param digits: How many digits to show
-    :return: The value, its interval and the number of seeds
-    """
+    """:return: The value, its interval and the number of seeds"""
     if estimate.n == 1:
         return f"{estimate.value:.{digits}f} (1 seed)"
     return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
@@ -87,8 +84,6 @@ def steps_of(scores: Scores, task: str) -> str:
 
 def compare(ours: Estimate, theirs: Estimate, better: int) -> str:
     """
-    :param ours: Our estimate
-    :param theirs: The other one
     :param better: 1 if more is better, -1 if less is
     :return: "ahead", "behind", or "level" if the intervals overlap. A single seed has none, so that nothing is decided
     """
@@ -102,12 +97,7 @@ def compare(ours: Estimate, theirs: Estimate, better: int) -> str:
 
 
 def verdicts(scores: Scores, rivals: Sequence[str], measure: Measure) -> list[str]:
-    """
-    :param scores: The rows
-    :param rivals: The methods that read no reward, without ours
-    :param measure: What to look at
-    :return: The lines of a table: on each task the best rival, and whether ours is ahead of it, level with it or behind
-    """
+    """:return: The lines of a table: on each task the best rival, and whether ours is ahead of it, level with it or behind"""
     lines = []
     for task in scores.tasks:
         ours = scores.final(task, OURS, measure)
@@ -126,8 +116,6 @@ def verdicts(scores: Scores, rivals: Sequence[str], measure: Measure) -> list[st
 
 def ratio_sweep(scores: Scores, task: str) -> dict[float, str]:
     """
-    :param scores: The rows
-    :param task: A task
     :return: For each share of random goals, in rising order, the method whose goals are else next states. It is the share
         that a batch has, of whole goals: of 256 one is the least
     """
@@ -145,10 +133,7 @@ def ratio_sweep(scores: Scores, task: str) -> dict[float, str]:
 
 def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], path: Path) -> list[str]:
     """
-    :param scores: The rows
     :param tasks: The tasks on which all methods have finished runs
-    :param methods: The methods
-    :param path: The picture to write
     :return: The lines of the section on all tasks together
     """
     means = {
@@ -192,15 +177,8 @@ def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], pat
     ]
 
 
-def write_report(name: str, rows: Iterable[dict[str, str]], runs: Sequence[Run], beside: Iterable[str], folder: Path) -> Path:
-    """
-    :param name: The matrix's name
-    :param rows: The rows of the table
-    :param runs: The runs that the matrix should have
-    :param beside: The methods that are no reward-free baselines
-    :param folder: Where to write
-    :return: The Markdown file
-    """
+def write_report(name: str, rows: Rows, runs: Sequence[Run], non_baselines: Iterable[str], folder: Path) -> Path:
+    """:return: The Markdown file"""
     folder.mkdir(parents=True, exist_ok=True)
     scores = Scores(rows, runs)
     n_done = sum(len(scores.final(task, method, SUCCESS)) for task in scores.tasks for method in scores.methods)
@@ -218,7 +196,7 @@ def write_report(name: str, rows: Iterable[dict[str, str]], runs: Sequence[Run],
         plot_curves(scores, measure, path)
         lines += [f"## {measure.name.capitalize()}", "", *results_table(scores, measure), ""]
         lines += [f"![Learning curves]({path.name})", ""]
-    rivals = [method for method in scores.methods if method not in {OURS, *beside}]
+    rivals = [method for method in scores.methods if method not in {OURS, *non_baselines}]
     if OURS in scores.methods and rivals and len(scores.methods) <= WIDEST:
         lines += ["## Against the best reward-free baseline", "", CHANCE, ""]
         lines += ["By success rate:", "", *verdicts(scores, rivals, SUCCESS), ""]

@@ -1,13 +1,9 @@
 """One run: training with checkpoints, and evaluations that each write a row."""
 
-import contextlib
-import dataclasses
-import fcntl
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,13 +12,16 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import evaluate_goals
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
-from sb3_clearning.experiments.provenance import commit, versions
-from sb3_clearning.experiments.rows import write_rows
-from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
-from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, ConfigError, Run, find_algorithm, make_env
+from sb3_clearning.experiments.suite import sb3_checkpoint
+from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, Run, find_algorithm, make_env
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, LOCK_SECONDS, ROWS, rows_of, run_lock, write_description
+from sb3_clearning.experiments.tables.provenance import commit, versions
+from sb3_clearning.experiments.tables.rows import write_rows
+from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 from sb3_clearning.runs.random_states import preserved_random_states
 
 #: The columns of the table.
@@ -31,16 +30,13 @@ FIELDS = [
     *EpisodeDistances._fields,
     *("seconds", "steps_per_second", "settings", "versions", "commit"),
 ]
-#: Columns that older tables do not have; their rows have nothing there.
+#: Columns that older tables lack.
 LATER_FIELDS = {"success_any_time"}
-#: How long to wait for a process that has the run and is about to end.
-LOCK_SECONDS = 15.0
 
 
 class WholeRun(BaseCallback):
     """
-    Lets schedules run over the whole run, of which ``learn`` does a segment. A callback that ended ``learn`` earlier would
-    lose the step at which it does.
+    Stretches schedules over the whole run, of which ``learn`` does one segment.
 
     :param steps: The steps of the run
     """
@@ -50,61 +46,15 @@ class WholeRun(BaseCallback):
         self.steps = steps
 
     def _on_training_start(self) -> None:
-        self.model._total_timesteps = self.steps
+        self.model._total_timesteps = self.steps  # noqa: SLF001 (SB3 has no public name)
 
     def _on_step(self) -> bool:
         return True
 
 
-class RunIsTaken(RuntimeError):
-    """Another process works on the run."""
-
-
-@contextlib.contextmanager
-def taken(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """
-    Hold a run's folder. The lock ends with the process, however that ends.
-
-    :param folder: The run's folder
-    :param seconds: How long to wait for another process
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise RunIsTaken(f"Another process works on {folder}.") from error
-                time.sleep(0.2)
-        yield
-
-
-def write_description(run: Run, folder: Path) -> None:
-    """
-    :param run: A run
-    :param folder: Its folder, which gets its description for the process that will do it
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    half = folder / f".run.{os.getpid()}"
-    half.write_text(json.dumps(dataclasses.asdict(run), indent=1))
-    half.replace(folder / "run.json")
-
-
-def read_description(folder: Path) -> Run | None:
-    """
-    :param folder: A run's folder
-    :return: Its description, or None
-    """
-    path = folder / "run.json"
-    return Run(**json.loads(path.read_text())) if path.exists() else None
-
-
 class Evaluations(BaseCallback):
     """
-    Writes a row for each evaluation that comes due between two steps. An evaluation leaves no trace in the training.
+    Writes a row for each evaluation that is due. An evaluation does not change the training.
 
     :param run: The run
     :param folder: Its folder
@@ -113,9 +63,9 @@ class Evaluations(BaseCallback):
     def __init__(self, run: Run, folder: Path):
         super().__init__()
         self.run, self.folder = run, folder
-        self._rows: list[dict[str, Any]] = list(checkpoint.rows_of(folder))
+        self._rows: list[dict[str, Any]] = list(rows_of(folder))
         self._since, self._from_step = time.perf_counter(), 0
-        # Now, as the code was read: the checkout may change while the run goes on.
+        # Now, because the checkout may change during the run.
         self._origin = {"versions": versions(), "commit": commit()}
 
     @property
@@ -124,21 +74,18 @@ class Evaluations(BaseCallback):
         return len(self._rows)
 
     def due(self, step: int) -> list[int]:
-        """
-        :param step: The run's steps so far
-        :return: The evaluations that have no row yet
-        """
+        """:return: The evaluations that have no row yet"""
         done = int(self._rows[-1]["step"]) if self._rows else 0
         return [evaluation for evaluation in self.run.evaluations() if done < evaluation <= step]
 
     def begin(self) -> None:
-        """Called when the training goes on."""
-        # A checkpoint may be just before its row, not more.
+        """Call this when training starts or resumes."""
+        # A checkpoint may be one evaluation ahead of its row, not more.
         lost = self.due(self.model.num_timesteps)[:-1]
         if lost:
             raise ValueError(
-                f"{self.folder / checkpoint.ROWS} has no rows of the steps {lost}, and the checkpoints are after them: move "
-                "the run's folder away, and the run is done again."
+                f"{self.folder / ROWS} has no rows of the steps {lost}, which the checkpoint has passed: move the run's "
+                "folder away to repeat the run."
             )
         self._since, self._from_step = time.perf_counter(), self.model.num_timesteps
 
@@ -155,7 +102,7 @@ class Evaluations(BaseCallback):
         return True
 
     def evaluate(self) -> None:
-        """Write the rows that are due."""
+        """Evaluate and write the rows that are due."""
         for step in self.due(self.model.num_timesteps):
             training, steps = time.perf_counter() - self._since, self.model.num_timesteps - self._from_step
             with preserved_random_states(self.model.action_space):
@@ -175,7 +122,7 @@ class Evaluations(BaseCallback):
                     **self._origin,
                 }
             )
-            write_rows(self.folder / checkpoint.ROWS, self._rows, FIELDS)
+            write_rows(self.folder / ROWS, self._rows, FIELDS)
             success = f"success {measured['success']:.2f} (at any time {measured['success_any_time']:.2f})"
             print(f"{self.run.name}: step {step}, {success}, final distance {measured['final']:.4f}", flush=True)
             self._since, self._from_step = time.perf_counter(), self.model.num_timesteps
@@ -183,18 +130,16 @@ class Evaluations(BaseCallback):
 
 def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     """
-    Do a run, or what is missing of it. A run that was interrupted has the same rows as one that was not.
+    Do a run, or what is missing of it. An interrupted run has the same rows as an uninterrupted one.
 
-    :param run: The run
-    :param folder: Its folder
     :param lock_seconds: How long to wait for another process that has the run
     """
     th.set_num_threads(1)
-    with taken(folder, lock_seconds):
-        rows = checkpoint.rows_of(folder)
+    with run_lock(folder, lock_seconds):
+        rows = rows_of(folder)
         if any(not run.has_settings_of(row) for row in rows):
-            raise ConfigError(f"{folder} has rows of other settings: do the run again with --redo, or take another --output.")
-        write_description(run, folder)  # rows never lie without the settings that made them
+            raise UsageError(f"{folder} has rows of other settings: repeat the run with --redo, or choose another --output.")
+        write_description(run, folder)  # rows never exist without the settings that made them
         if rows and int(rows[-1]["step"]) >= run.steps:
             return
         algorithm = find_algorithm(run.algorithm, run.method)
@@ -203,26 +148,26 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
 
 
 def _learn(run: Run, folder: Path, algorithm: type[GoalAlgorithm]) -> None:
-    env, resumable = make_env(run), checkpoint.resumable(run, folder)
+    env, resumable = make_env(run), ResumableCheckpoint(folder / CHECKPOINTS, every=run.evaluate_every)
     if resumable.exists():
         model = algorithm.resume(resumable.folder, env)
     else:
         model = algorithm("MultiInputPolicy", env, seed=run.seed * SEEDS_PER_RUN, **deepcopy(run.arguments))
-    # The checkpoint first: a run that has all its rows has its last model, too.
+    # The checkpoint first: a run with all its rows also has its last model.
     model.learn(run.steps, callback=[resumable, Evaluations(run, folder)])
     env.close()
 
 
 def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorithm]) -> None:
     """
-    An algorithm that is not ours can not go on in the middle of a run. So every segment, between two evaluations, begins in
-    the same way, whether the process goes on or is a new one: with the checkpoint from the disk, a reset environment and
-    generators seeded by the run's seed and the segment's number.
+    Algorithms of SB3 cannot resume in the middle of a run. So every segment between two evaluations starts in the same way,
+    in a running process and in a new one: with the checkpoint from disk, a reset environment, and generators seeded by the
+    run's seed and the segment's number.
     """
-    checkpoints = folder / checkpoint.CHECKPOINTS
+    checkpoints = folder / CHECKPOINTS
     evaluations = Evaluations(run, folder)
     for step in evaluations.due(run.steps):
-        # Counted by the rows: a run to which steps are added may have been evaluated where it ended before.
+        # Counted by rows: a run that is extended may have an evaluation where it ended before.
         env, seed = make_env(run), run.seed * SEEDS_PER_RUN + evaluations.n_rows
         model = sb3_checkpoint.load(checkpoints, algorithm, env)
         if model is None:
@@ -239,7 +184,7 @@ def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorith
 
 def end_with_parent(parent: int) -> None:
     """
-    End this process when the one that started it is gone, killed or not, so that no run goes on unseen.
+    End this process when the one that started it is gone, so that no run continues unseen.
 
     :param parent: The id of the process that started this one, which may be gone already
     """

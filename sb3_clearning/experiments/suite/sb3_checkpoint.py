@@ -1,7 +1,7 @@
 """
-Checkpoints of algorithms that are not ours, such as SB3's TD3 with its HerReplayBuffer. SB3 writes model and buffer as it does
-everywhere, with pickle; the file around them is ours, so that it is whole or not there, and damage is found before anything
-is unpickled. It is read by the run that wrote it, and is none to share.
+Checkpoints of SB3's own algorithms, such as TD3 with its HerReplayBuffer. SB3 pickles model and buffer; the file around them
+is ours: it is written atomically, and its checksum is verified before anything is unpickled. Only the run that wrote it
+reads it; do not share it.
 """
 
 import gzip
@@ -23,10 +23,7 @@ _NAME, _KIND = "model.safetensors", "sb3_checkpoint"
 
 
 def save(folder: Path, model: OffPolicyAlgorithm) -> None:
-    """
-    :param folder: The folder of the checkpoint, which takes the place of the one before
-    :param model: The model
-    """
+    """:param folder: The folder of the checkpoint, which is overwritten"""
     folder.mkdir(parents=True, exist_ok=True)
     zipped = io.BytesIO()
     model.save(zipped)
@@ -39,10 +36,8 @@ def save(folder: Path, model: OffPolicyAlgorithm) -> None:
 
 def load(folder: Path, algorithm: type[Model], env: gym.Env) -> Model | None:
     """
-    :param folder: The folder of the checkpoint
-    :param algorithm: The algorithm's class
-    :param env: The environment to go on in; it is reset
-    :return: The model as the checkpoint has it, or None
+    :param env: The environment, which is reset
+    :return: The model of the checkpoint, or None
     """
     path = folder / _NAME
     if not path.exists():

@@ -1,11 +1,12 @@
-"""The rows of the table as numbers: what each run of a matrix has reached."""
+"""The rows of the table as numbers: the results of each run of a matrix."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.experiments.suite.config import ConfigError, Run
+from sb3_clearning.checks import UsageError
+from sb3_clearning.experiments.suite.config import Run
 
 
 class Measure(NamedTuple):
@@ -14,9 +15,7 @@ class Measure(NamedTuple):
 
     :param name: Its name in the report
     :param better: 1 if more is better, -1 if less is
-    :param column: The column
-    :param start: The column of what the episodes begin with
-    :param digits: How many digits to show
+    :param start: The column of the value at the start of the episodes
     :param relative: Whether it is divided by the initial distance
     """
 
@@ -28,10 +27,7 @@ class Measure(NamedTuple):
     relative: bool = False
 
     def of(self, row: dict[str, str]) -> float:
-        """
-        :param row: A row of the table
-        :return: Its value
-        """
+        """:return: Its value"""
         value = float(row[self.column])
         return value / float(row["initial"]) if self.relative else value
 
@@ -39,7 +35,7 @@ class Measure(NamedTuple):
 SUCCESS = Measure("success rate", 1, "success", "initial_success", 2)
 ANY_TIME = Measure("success at any time", 1, "success_any_time", "initial_success", 2)
 FINAL = Measure("final distance", -1, "final", "initial", 4)
-#: Distances have a unit of their own on every task: only shares of the initial one can be put together.
+#: Distances have different units on every task: only their ratio to the initial one can be averaged.
 REMAINING = Measure("remaining distance", -1, "final", "initial", 3, relative=True)
 
 
@@ -47,7 +43,6 @@ class Scores:
     """
     The rows of the runs of a matrix.
 
-    :param rows: The rows of the table
     :param runs: The runs that the matrix should have
     """
 
@@ -67,10 +62,9 @@ class Scores:
                     others.add(by_key[key].name)
         if others:
             names = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
-            raise ConfigError(
-                f"{len(others)} runs in the table were made with other settings ({names}): a mean over both would be of "
-                "neither. Do them again with --redo (the old ones are put aside), or give the configuration that they were "
-                "made with (--config)."
+            raise UsageError(
+                f"{len(others)} runs in the table were made with other settings ({names}) and cannot be averaged with the "
+                "rest. Repeat them with --redo (the old ones go to the folder aside/), or pass their configuration (--config)."
             )
 
     def seeds(self, task: str, method: str) -> list[int]:
@@ -79,9 +73,6 @@ class Scores:
 
     def curve(self, task: str, method: str, measure: Measure) -> dict[int, np.ndarray]:
         """
-        :param task: A task
-        :param method: A method
-        :param measure: What to look at
         :return: For each step its values, one for each seed that has come so far, ``(n_seeds,)``. Rows from before the column
             was measured are left out
         """
@@ -93,12 +84,7 @@ class Scores:
         return {step: np.array(found[step]) for step in sorted(found)}
 
     def final(self, task: str, method: str, measure: Measure) -> np.ndarray:
-        """
-        :param task: A task
-        :param method: A method
-        :param measure: What to look at
-        :return: The values at the end of the runs that are done, ``(n_seeds,)``
-        """
+        """:return: The values at the end of the runs that are done, ``(n_seeds,)``"""
         return self.curve(task, method, measure).get(self.steps.get((task, method), -1), np.zeros(0))
 
     def end_of(self, run: Run) -> dict[str, str] | None:
@@ -106,15 +92,15 @@ class Scores:
         return self._rows[run.task, run.method, run.seed].get(run.steps)
 
     def furthest(self, task: str, method: str) -> int:
-        """:return: The largest step of a task and method that the table has, 0 if none"""
+        """:return: The largest step of a task and method in the table, or 0"""
         return max((step for seed in self.seeds(task, method) for step in self._rows[task, method, seed]), default=0)
 
     def arguments(self, task: str, method: str) -> dict[str, Any]:
-        """:return: The algorithm's arguments on a task; none if the matrix does not have it there"""
+        """:return: The algorithm's arguments on a task; empty if the matrix does not have it"""
         return next((run.arguments for run in self.runs if (run.task, run.method) == (task, method)), {})
 
     def at_the_start(self, task: str, measure: Measure) -> float | None:
-        """:return: What a task's evaluation episodes begin with, None if the table does not say it"""
+        """:return: The value at the start of a task's evaluation episodes, if the table has it"""
         rows = (row for key, steps in self._rows.items() if key[0] == task for row in steps.values())
         return next((float(row[measure.start]) for row in rows if row[measure.start]), None)
 
@@ -125,17 +111,11 @@ class Scores:
         return [f"Commits: {', '.join(commits)}.", *sorted({row["versions"] for row in rows})] if rows else []
 
     def complete_tasks(self, methods: Sequence[str]) -> list[str]:
-        """
-        :param methods: Methods
-        :return: The tasks on which each of them has a run that is done
-        """
+        """:return: The tasks on which each method has a finished run"""
         return [task for task in self.tasks if all(len(self.final(task, method, SUCCESS)) for method in methods)]
 
     def matrix(self, tasks: Sequence[str], method: str, measure: Measure) -> np.ndarray:
         """
-        :param tasks: Tasks
-        :param method: A method
-        :param measure: What to look at
         :return: The values at the runs' end, ``(n_seeds, n_tasks)``, with as many seeds as every task has: the first ones
         """
         values = [self.final(task, method, measure) for task in tasks]

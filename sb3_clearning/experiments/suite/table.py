@@ -4,38 +4,34 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from sb3_clearning.experiments.rows import read_rows, write_rows
-from sb3_clearning.experiments.suite import checkpoint
-from sb3_clearning.experiments.suite.config import ConfigError, Run
-from sb3_clearning.experiments.suite.run import FIELDS, LATER_FIELDS, read_description, taken
+from sb3_clearning.checks import UsageError
+from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.run import FIELDS, LATER_FIELDS
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, ROWS, read_description, rows_of, run_lock
+from sb3_clearning.experiments.tables.rows import Rows, read_rows, write_rows
 
 
 class State(NamedTuple):
     """
-    How far a run is.
+    The progress of a run.
 
-    :param rows: Its rows so far
     :param done: Its steps so far
-    :param other_settings: Whether what is there is of a run with other settings
+    :param other_settings: Whether its rows or checkpoints were made with other settings
     """
 
-    rows: list[dict[str, str]]
+    rows: Rows
     done: int
     other_settings: bool
 
     def passed(self, run: Run) -> bool:
-        """
-        :param run: The run
-        :return: Whether it went further than it is asked to, and was not evaluated there: it has no result for so many steps
-        """
+        """:return: Whether it is beyond the requested steps and was not evaluated there"""
         return self.done > run.steps and all(int(row["step"]) != run.steps for row in self.rows)
 
 
 class Output:
     """
-    The folder of all runs. A run that is in the table and has no folder, as in a fresh checkout, counts if it is finished:
-    its rows stay. If it is not, there is no checkpoint to go on from, and it begins anew; its rows stay until the new ones
-    have come as far.
+    The folder of all runs. A run without a folder whose rows are in the table, as in a fresh checkout, counts if it is
+    finished. If not, there is no checkpoint to resume from: it restarts, and its old rows stay until the new ones are as many.
 
     :param folder: The folder; ``runs/`` in it has the runs, ``suite.csv`` their rows
     """
@@ -45,41 +41,35 @@ class Output:
         self.table = folder / "suite.csv"
         self._in_table = self._by_run()
 
-    def rows(self) -> list[dict[str, str]]:
-        """:return: The rows of the table; none if there is no table"""
+    def rows(self) -> Rows:
+        """:return: The rows of the table; no rows if it does not exist"""
         rows = read_rows(self.table)
         missing = [field for field in FIELDS if rows and field not in rows[0] and field not in LATER_FIELDS]
         if missing:
-            raise ConfigError(
+            raise UsageError(
                 f"{self.table} is not a table of this version of the suite: it has no column {', '.join(missing)}. Move it "
-                "away, or take another --output."
+                "away, or choose another --output."
             )
         return rows
 
-    def _by_run(self) -> dict[str, list[dict[str, str]]]:
+    def _by_run(self) -> dict[str, Rows]:
         """:return: The rows of the table by the names of their runs"""
-        found: dict[str, list[dict[str, str]]] = {}
+        found: dict[str, Rows] = {}
         for row in self.rows():
             found.setdefault(f"{row['task']}/{row['method']}/seed_{row['seed']}", []).append(row)
         return found
 
     def run_folder(self, run: Run) -> Path:
-        """
-        :param run: A run
-        :return: Its folder
-        """
+        """:return: Its folder"""
         return self.folder / "runs" / run.name
 
     def state(self, run: Run) -> State:
-        """
-        :param run: A run
-        :return: How far it is
-        """
+        """:return: The progress of a run"""
         folder = self.run_folder(run)
-        rows = checkpoint.rows_of(folder)
-        # A run that has no row yet may have a checkpoint, which it would go on from.
-        if rows or (folder / checkpoint.CHECKPOINTS).exists():
-            # Rows say by themselves what made them: another command may have described the run anew and not begun it.
+        rows = rows_of(folder)
+        # A run without rows may have a checkpoint, from which it would resume.
+        if rows or (folder / CHECKPOINTS).exists():
+            # Rows have their settings: another command may have described the run again without starting it.
             described = None if rows else read_description(folder)
             same = described is None or described.settings() == run.settings()
             other = not (same and all(run.has_settings_of(row) for row in rows))
@@ -90,46 +80,43 @@ class Output:
             return State([], 0, other)
         return State(rows, int(rows[-1]["step"]), other)
 
-    def put_aside(self, runs: Iterable[Run]) -> None:
-        """
-        :param runs: Runs that make room for new ones; they are kept under another name and leave the table
-        """
+    def archive(self, runs: Iterable[Run]) -> None:
+        """Move runs to the folder ``aside/`` and remove them from the table."""
         gone: set[str] = set()
         try:
             for run in runs:
-                self._put_aside(run)
+                self._archive(run)
                 gone.add(run.name)
         finally:
             self.merge(gone)
 
-    def _put_aside(self, run: Run) -> None:
+    def _archive(self, run: Run) -> None:
         folder = self.run_folder(run)
         number = 1
         while (aside := self.folder / "aside" / f"{run.name}.{number}").exists():
             number += 1
         aside.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            with taken(folder, 0):
+            with run_lock(folder, 0):
                 folder.rename(aside)
         rows = self._in_table.get(run.name, [])
-        if rows and not checkpoint.rows_of(aside):
-            write_rows(aside / checkpoint.ROWS, rows, FIELDS)
+        if rows and not rows_of(aside):
+            write_rows(aside / ROWS, rows, FIELDS)
 
-    def merge(self, without: Collection[str] = ()) -> list[dict[str, str]]:
+    def merge(self, without: Collection[str] = ()) -> Rows:
         """
-        Write the table anew from what it has and from the rows of all runs. Other commands may do so at the same time.
+        Rewrite the table from its rows and those of all runs. Other commands may do so at the same time.
 
-        :param without: The names of runs whose rows leave the table
         :return: All rows
         """
-        with taken(self.folder / "runs"):
+        with run_lock(self.folder / "runs"):
             self._in_table = {name: rows for name, rows in self._by_run().items() if name not in without}
             return self._merge()
 
-    def _merge(self) -> list[dict[str, str]]:
+    def _merge(self) -> Rows:
         found = dict(self._in_table)
         for folder in self.folder.glob("runs/*/*/seed_*"):
-            rows, name = checkpoint.rows_of(folder), "/".join(folder.parts[-3:])
+            rows, name = rows_of(folder), "/".join(folder.parts[-3:])
             if rows and (name not in found or int(rows[-1]["step"]) >= int(found[name][-1]["step"])):
                 found[name] = rows
         merged = [row for rows in found.values() for row in rows]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.envs import TASK_IDS
-from sb3_clearning.experiments.rows import read_rows
-from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, Run, Suite
 from sb3_clearning.experiments.suite.table import Output
+from sb3_clearning.experiments.tables.rows import read_rows
 from sb3_clearning.goal_td3.goal_td3 import RELABELLING
 from tests.support.tiny_suite import undisturbed, write_config
 
@@ -86,7 +87,7 @@ def test_the_example_in_the_file_is_valid(tmp_path: Path) -> None:
     assert suite.tasks["FetchReach"]["arguments"] == {"gamma": 0.98}
     runs = suite.runs(["mine"])
     assert len(runs) == 10
-    assert "mine" in suite.beside()
+    assert "mine" in suite.non_baselines()
     assert all(("noise_std" in run.arguments) == (run.method != "mine") for run in runs)
     assert {run.arguments.get("tau") for run in runs if run.method == "mine"} == {0.02}
 
@@ -196,7 +197,7 @@ def check_rows(table: Path, runs: list[Run]) -> None:
         ),
         (
             "methods: {x: {tasks: {SawyerPush: {tau: 0.1}}}}",
-            "x has arguments for 'SawyerPush', which is none of the tasks",
+            "x has arguments for 'SawyerPush', which is not a task",
         ),
         ("methods: {x: {algorithm: }}", "`algorithm` of x of methods in .* must be module:class, not None"),
         ("methods: {x: {algorithm: 'numpy:array'}}\nmatrices: {m: [{methods: [x]}]}", "not 'numpy:array': it is no class"),
@@ -220,14 +221,14 @@ def check_rows(table: Path, runs: list[Run]) -> None:
 def test_errors_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "wrong.yml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(UsageError, match=message):
         Suite.load([path]).runs(["m"])
 
 
 def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yml"
     path.write_bytes("# größer".encode("latin-1"))
-    with pytest.raises(ConfigError, match=r"is not valid YAML: .*utf-8"):
+    with pytest.raises(UsageError, match=r"is not valid YAML: .*utf-8"):
         Suite.load([path])
 
 
@@ -263,11 +264,11 @@ def test_what_is_named_joins_the_matrix(tmp_path: Path, suite: Suite) -> None:
 
 
 def test_what_no_matrix_has_is_an_error(suite: Suite) -> None:
-    with pytest.raises(ConfigError, match="No run is left"):
+    with pytest.raises(UsageError, match="No run is left"):
         suite.runs(["discounts", "maze_ratio"], tasks=["PointUMaze-v0"], methods=["next_state_same_discount"])
-    with pytest.raises(ConfigError, match="method next_state_same_discount is in none of the matrices discounts, maze_ratio"):
+    with pytest.raises(UsageError, match="method next_state_same_discount is in none of the matrices discounts, maze_ratio"):
         suite.runs(["discounts", "maze_ratio"], tasks=["PointUMaze-v0"], methods=["next_state", "next_state_same_discount"])
-    with pytest.raises(ConfigError, match="There is no matrix 'all'"):
+    with pytest.raises(UsageError, match="There is no matrix 'all'"):
         suite.runs(["all"])
-    with pytest.raises(ConfigError, match="can not be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         Suite.load([Path("nowhere.yml")])

@@ -1,5 +1,6 @@
 """The sweep over n_steps: its matrices, and its report of a table whose truth is known."""
 
+import importlib
 import json
 import math
 from pathlib import Path
@@ -7,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments import n_steps
-from sb3_clearning.experiments.rows import write_rows
-from sb3_clearning.experiments.suite.config import ConfigError, Run, Suite
+from sb3_clearning.experiments.suite.config import Run, Suite
 from sb3_clearning.experiments.suite.run import FIELDS
 from sb3_clearning.experiments.suite.scores import Scores
+from sb3_clearning.experiments.tables.rows import write_rows
 
 TRIALS = Path(__file__).parents[3] / "results" / "suite" / "trials.yml"
 TASKS = ["PointUMaze-10k", "AdroitHand-10k", "SawyerDrawer-22k", "SawyerWindow-22k"]
@@ -47,6 +49,18 @@ def rows_of(runs: list[Run]) -> list[dict[str, str]]:
         elif run.method == "n_5":
             found.append(row(run, 5000, 0.6))
     return found
+
+
+def test_the_other_trials_of_the_docs_leave_them_out(
+    runs: dict[str, list[Run]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(TRIALS.parents[2] / "docs")
+    rows = rows_of(runs["n_steps"])
+    rows += [{**rows[0], "method": "other"}]
+    (tmp_path / "suite").mkdir()
+    write_rows(tmp_path / "suite" / "trials.csv", [{name: row.get(name) or "0" for name in FIELDS} for row in rows], FIELDS)
+    lines = importlib.import_module("choices").trials()(tmp_path)
+    assert [line.split("|")[2].strip() for line in lines[2:]] == ["`other`"]
 
 
 def test_the_matrices(runs: dict[str, list[Run]]) -> None:
@@ -116,5 +130,5 @@ def test_the_command_writes_the_report_of_the_rows_so_far(runs: dict[str, list[R
         assert ("200: 0.10, 201: 0.30 | – | 1.8000 |" in text) == ("Commits: abc." in text) == bool(rows)
     rows[0]["settings"] = "{}"
     write_rows(table, [{name: row.get(name, "") for name in fields} for row in rows], fields)
-    with pytest.raises(ConfigError, match="made with other settings"):
+    with pytest.raises(UsageError, match="made with other settings"):
         n_steps.main(options)

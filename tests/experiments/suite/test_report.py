@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_clearning.experiments.rows import read_rows
-from sb3_clearning.experiments.suite.config import ConfigError, Run, Suite
+from sb3_clearning.checks import UsageError
+from sb3_clearning.experiments.suite.config import Run, Suite
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_ratio
 from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates, interquartile_mean, probability_of_improvement
 from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, results_table, verdicts, write_report
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Scores
+from sb3_clearning.experiments.tables.rows import read_rows
 
 pytest.importorskip("rliable")
 
@@ -131,8 +132,8 @@ def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
     runs = suite.runs(["paper"], tasks=["SawyerReach-v0"])
     success = {"clearning": 0.9, "next_state": 0.3, "her_final": 0.5, "sb3_td3_her": 1.0}
     scores = Scores([row(run, run.steps, success.get(run.method, 0.0)) for run in runs], runs)
-    rivals = [method for method in scores.methods if method not in ("clearning", *suite.beside())]
-    assert suite.beside() == ["sb3_td3_her", "zero_actions", "appendix_shares", "full_bootstrap", "lambda_default"]
+    rivals = [method for method in scores.methods if method not in ("clearning", *suite.non_baselines())]
+    assert suite.non_baselines() == ["sb3_td3_her", "zero_actions", "appendix_shares", "full_bootstrap", "lambda_default"]
     for measure in (SUCCESS, FINAL):
         *_, line = verdicts(scores, rivals, measure)
         assert "her_final: " in line
@@ -146,7 +147,7 @@ def test_rows_with_other_settings_are_refused(suite: Suite, changed: dict[str, o
     Scores(rows, runs)
     rows[1]["settings"] = json.dumps({**runs[1].settings(), **changed})
     with pytest.raises(
-        ConfigError, match=r"1 runs in the table were made with other settings \(PointUMaze-v0/clearning/seed_1\)"
+        UsageError, match=r"1 runs in the table were made with other settings \(PointUMaze-v0/clearning/seed_1\)"
     ):
         Scores(rows, runs)
     Scores(rows, [runs[0], runs[2]])  # rows that the matrix does not have are not looked at

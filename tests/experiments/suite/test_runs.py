@@ -14,16 +14,18 @@ import numpy as np
 import pytest
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from sb3_clearning.checks import UsageError
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
-from sb3_clearning.experiments.rows import read_rows, write_rows
-from sb3_clearning.experiments.suite import checkpoint, sb3_checkpoint
+from sb3_clearning.experiments.suite import sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main, prepare
-from sb3_clearning.experiments.suite.config import ConfigError, Run, find_algorithm, make_env
+from sb3_clearning.experiments.suite.config import Run, find_algorithm, make_env
 from sb3_clearning.experiments.suite.her_td3 import HerTD3
 from sb3_clearning.experiments.suite.progress import time_left
-from sb3_clearning.experiments.suite.run import FIELDS, RunIsTaken, execute, taken, write_description
+from sb3_clearning.experiments.suite.run import FIELDS, execute
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, ROWS, RunIsTaken, rows_of, run_lock, write_description
 from sb3_clearning.experiments.suite.table import Output, State
+from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 from sb3_clearning.files.array_file import UnreadableFileError
 from tests.support.tiny_suite import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
 
@@ -34,7 +36,7 @@ from tests.support.tiny_suite import finish, measured, start, table, tiny_runs, 
 def test_a_run_that_fails_again_and_again_has_the_same_rows(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows and checkpoints that can not be written are gone on from, for all algorithms."""
+    """Rows and checkpoints that cannot be written are recovered from, for all algorithms."""
     runs = tiny_runs(write_config(tmp_path))
     expected = undisturbed(runs, tmp_path / "undisturbed")
     assert [int(row["step"]) for row in expected] == [30, 60, 90, 120] * 3
@@ -59,7 +61,7 @@ def test_a_run_that_fails_again_and_again_has_the_same_rows(
 
 def _final_model(run: Run, folder: Path) -> OffPolicyAlgorithm:
     algorithm: Any = find_algorithm(run.algorithm, "")
-    checkpoints = folder / checkpoint.CHECKPOINTS
+    checkpoints = folder / CHECKPOINTS
     if issubclass(algorithm, GoalAlgorithm):
         return algorithm.resume(checkpoints, make_env(run))
     model = sb3_checkpoint.load(checkpoints, algorithm, make_env(run))
@@ -104,7 +106,7 @@ def test_fewer_steps_without_an_evaluation_are_refused(tmp_path: Path, capsys: p
     config = write_config(tmp_path, steps=90)
     before = undisturbed(tiny_runs(config, ["clearning"]), tmp_path / "out")
     options = ["--config", str(config), "--matrix", "tiny", "--methods", "clearning", "--output", str(tmp_path / "out")]
-    with pytest.raises(ConfigError, match=r"beyond 45 steps, and was not evaluated there but at 30, 60, 90: take one"):
+    with pytest.raises(UsageError, match=r"beyond 45 steps, and was evaluated only at 30, 60, 90: choose one"):
         main([*options, "--steps", "45"])
     main([*options, "--status", "--steps", "45"])
     assert "0: no evaluation at 45\n0 of 1 runs are done" in capsys.readouterr().out
@@ -124,11 +126,11 @@ def test_more_steps_for_a_finished_run(method: str, tmp_path: Path, monkeypatch:
         patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             execute(longer, folder)
-    assert checkpoint.rows_of(folder) == before
+    assert rows_of(folder) == before
     assert not list(folder.glob("checkpoints/.*.part"))  # nothing is left half-written
     execute(longer, folder)
-    assert [row["step"] for row in checkpoint.rows_of(folder)] == ["30", "60", "90"]
-    assert checkpoint.rows_of(folder)[:2] == before
+    assert [row["step"] for row in rows_of(folder)] == ["30", "60", "90"]
+    assert rows_of(folder)[:2] == before
     assert _final_model(longer, folder).num_timesteps == 90
 
 
@@ -189,13 +191,13 @@ def test_kill_9_in_the_middle_of_the_matrix(runs_too: bool, tmp_path: Path) -> N
 
     def ended() -> bool:
         try:
-            with taken(output.run_folder(second), seconds=0):
+            with run_lock(output.run_folder(second), seconds=0):
                 return True
         except RunIsTaken:
             return False
 
-    wait_until(ended, 30)  # no run goes on without its runner
-    finished, done = checkpoint.rows_of(output.run_folder(first)), output.state(second).done
+    wait_until(ended, 30)  # no run continues without its runner
+    finished, done = rows_of(output.run_folder(first)), output.state(second).done
     assert [int(row["step"]) for row in finished] == [30, 60, 90, 120]
     # Two rows at least are made after the kill.
     config = write_config(tmp_path, {"clearning": 120, "next_state": done + 60})
@@ -212,11 +214,11 @@ def test_kill_9_in_the_middle_of_the_matrix(runs_too: bool, tmp_path: Path) -> N
 def test_two_commands_at_once_share_no_run(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
     folder = Output(tmp_path).run_folder(run)
-    with taken(folder), pytest.raises(RunIsTaken, match="Another process"):
+    with run_lock(folder), pytest.raises(RunIsTaken, match="Another process"):
         execute(run, folder, lock_seconds=0)
 
 
-def test_commands_at_once_keep_each_others_rows_and_what_was_put_aside(tmp_path: Path) -> None:
+def test_commands_at_once_keep_each_others_rows_and_what_was_archive(tmp_path: Path) -> None:
     config = write_config(tmp_path, steps=30)
     first, second = (tiny_runs(config, [method])[0] for method in ("clearning", "next_state"))
     undisturbed([first], tmp_path / "out")
@@ -225,7 +227,7 @@ def test_commands_at_once_keep_each_others_rows_and_what_was_put_aside(tmp_path:
     undisturbed([second], tmp_path / "out")
     shutil.rmtree(early.folder / "runs")
     assert {row["method"] for row in early.merge()} == {"clearning", "next_state"}
-    late.put_aside([first])
+    late.archive([first])
     assert {row["method"] for row in early.merge()} == {"next_state"} == {row["method"] for row in table(early.folder)}
     assert early.state(first) == ([], 0, False)
 
@@ -241,7 +243,7 @@ def test_a_run_that_another_command_holds_keeps_its_settings(tmp_path: Path) -> 
     assert not output.state(run).other_settings
     assert output.state(other).other_settings
     before = read_rows(folder / "rows.csv")
-    with pytest.raises(ConfigError, match=r"has rows of other settings: .*--redo"):
+    with pytest.raises(UsageError, match=r"has rows of other settings: .*--redo"):
         execute(other, folder)
     assert read_rows(folder / "rows.csv") == before
     execute(run, folder)
@@ -274,7 +276,7 @@ def test_other_settings_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFi
     write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32})
     main([*options, "--status"])
     assert "0: other settings" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match=r"other settings.*--redo"):
+    with pytest.raises(UsageError, match=r"other settings.*--redo"):
         main(options)
     finish(start(config, tmp_path / "out", "--methods", "clearning", "--redo"))
     (row,) = table(tmp_path / "out")
@@ -282,7 +284,7 @@ def test_other_settings_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "out" / "aside" / "Tiny" / "clearning" / "seed_0.1" / "run.json").exists()
 
 
-def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_the_folders_of_its_runs_is_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As in a fresh checkout, which has the table only."""
     config, out = write_config(tmp_path, steps=30), tmp_path / "out"
     undisturbed(tiny_runs(config, ["clearning"]), out)
@@ -295,7 +297,7 @@ def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path,
 
     options = ["--config", str(config), "--matrix", "tiny", "--methods", "clearning", "--output", str(out)]
     write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32})
-    with pytest.raises(ConfigError, match=r"other settings.*--redo"):
+    with pytest.raises(UsageError, match=r"other settings.*--redo"):
         main(options)
     finish(start(config, out, "--methods", "clearning", "--redo"))
     (row,) = [row for row in table(out) if row["method"] == "clearning"]
@@ -306,24 +308,24 @@ def test_a_table_without_the_folders_of_its_runs_is_gone_on_with(tmp_path: Path,
     write_config(tmp_path, steps=60, arguments={"learning_starts": 20, "batch_size": 32})
     capsys.readouterr()
     main([*options, "--status"])
-    assert "0: missing" in capsys.readouterr().out  # more steps, and no checkpoint to go on from
+    assert "0: missing" in capsys.readouterr().out  # more steps, and no checkpoint to resume from
 
 
 def test_a_table_of_another_kind_is_refused_and_stays(tmp_path: Path) -> None:
     table = tmp_path / "suite.csv"
     table.write_text("task,method,seed,step,success\nSawyerReach-v0,clearning,0,30000,1.0\n")
-    with pytest.raises(ConfigError, match=r"suite\.csv is not a table .* no column initial_success, .*settings.* --output"):
+    with pytest.raises(UsageError, match=r"suite\.csv is not a table .* no column initial_success, .*settings.* --output"):
         Output(tmp_path)
     assert table.read_text().endswith("SawyerReach-v0,clearning,0,30000,1.0\n")
 
 
 def test_an_older_table_gets_the_column_of_success_at_any_time(tmp_path: Path) -> None:
-    """Rows of before stay as they were, also those of a run that goes on."""
+    """Rows of before stay as they were, also those of a resumed run."""
     first, second = tiny_runs(write_config(tmp_path), ["clearning", "next_state"])
     output = tmp_path / "out"
     undisturbed([type(first)(**{**first.__dict__, "steps": 60})], output)
     old_fields = [name for name in FIELDS if name != "success_any_time"]
-    for path in (output / "suite.csv", Output(output).run_folder(first) / checkpoint.ROWS):
+    for path in (output / "suite.csv", Output(output).run_folder(first) / ROWS):
         rows = [{name: row[name] for name in old_fields} for row in read_rows(path)]
         write_rows(path, rows, old_fields)
     assert "success_any_time" not in Output(output).rows()[0]
@@ -344,10 +346,10 @@ def test_the_rows_in_the_table_stay_until_new_ones_have_come_as_far(tmp_path: Pa
     execute(run, folder)
     merged = Output(tmp_path / "out").merge()
     assert measured(merged) == measured(before)
-    assert merged == checkpoint.rows_of(folder)
+    assert merged == rows_of(folder)
 
 
-def test_a_run_with_other_settings_and_no_row_yet_is_put_aside(tmp_path: Path) -> None:
+def test_a_run_with_other_settings_and_no_row_yet_is_archived(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
     output = Output(tmp_path / "out")
     undisturbed([run], output.folder)
@@ -357,8 +359,8 @@ def test_a_run_with_other_settings_and_no_row_yet_is_put_aside(tmp_path: Path) -
         write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32}), ["clearning"]
     )
     output = Output(tmp_path / "out")
-    assert output.state(changed).other_settings  # it would go on from that checkpoint
-    with taken(output.run_folder(run)), pytest.raises(ConfigError, match=r"Another process works on .* Wait for its end"):
+    assert output.state(changed).other_settings  # it would resume from that checkpoint
+    with run_lock(output.run_folder(run)), pytest.raises(UsageError, match=r"Another process works on .* Wait until it ends"):
         prepare([changed], output, redo=True)
     assert (output.run_folder(run) / "checkpoints").exists()
     prepare([changed], output, redo=True)
@@ -375,7 +377,7 @@ def test_a_run_whose_parent_is_gone_ends(tmp_path: Path) -> None:
     gone.wait()
     command = [sys.executable, "-m", "sb3_clearning.experiments", "suite", "--run", str(folder), "--parent", str(gone.pid)]
     assert subprocess.run(command, timeout=120, check=False).returncode == 1
-    with taken(folder, seconds=0):
+    with run_lock(folder, seconds=0):
         pass
 
 
@@ -420,10 +422,10 @@ def test_an_interrupt_ends_the_runs_with_a_checkpoint(tmp_path: Path) -> None:
     assert os.getpgid(child) != process.pid  # two signals would end it before its checkpoint
     os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C is for the whole group
     _, error = process.communicate(timeout=60)
-    assert "The same command goes on" in error
+    assert "The same command resumes" in error
     folder = Output(tmp_path / "out").run_folder(run)
     assert "Stopped at step" in (folder / "log.txt").read_text()
-    with taken(folder, seconds=0):
+    with run_lock(folder, seconds=0):
         pass
 
 
@@ -440,6 +442,6 @@ def test_a_run_that_is_extended_has_new_seeds(tmp_path: Path, monkeypatch: pytes
     for steps in (45, 90):
         (run,) = tiny_runs(write_config(tmp_path, {"sb3_td3_her": steps}))
         execute(run, tmp_path / "run")
-    assert [int(row["step"]) for row in checkpoint.rows_of(tmp_path / "run")] == [30, 45, 60, 90]
+    assert [int(row["step"]) for row in rows_of(tmp_path / "run")] == [30, 45, 60, 90]
     # Making a model seeds it, too.
     assert list(dict.fromkeys(seed for seed in seeds if seed is not None)) == [0, 1, 2, 3]

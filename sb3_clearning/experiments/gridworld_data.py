@@ -1,6 +1,5 @@
 """
-The continuous gridworld for the prediction experiments: policies, data, predictions and their errors, many seeds at
-once.
+The continuous gridworld for the prediction experiments: policies, data, predictions and their errors, many seeds at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ class GridSeed(NamedTuple):
     """
     One seed's experiment.
 
-    :param evaluated: ``(25, 4)``, the policy whose future is asked about
+    :param evaluated: ``(25, 4)``, the policy whose future is predicted
     :param observations: ``(n, 2)``
     :param actions: ``(n,)``
     :param next_observations: ``(n, 2)``
@@ -35,14 +34,14 @@ class GridSeed(NamedTuple):
     next_observations: np.ndarray
     ends: np.ndarray
 
-    def marginal(self, even_goals: float = 0.0) -> np.ndarray:
+    def marginal(self, uniform_goals: float = 0.0) -> np.ndarray:
         """
-        :param even_goals: The share of random goals that are spread evenly over the world
+        :param uniform_goals: The share of random goals that are uniform over the world
         :return: ``(25,)``, the distribution of random goals: how often each cell was entered (each count raised by one half so
-            that none is zero), mixed with an even one
+            that none is zero), mixed with a uniform one
         """
         counts = np.bincount(cell_number(self.next_observations), minlength=N_CELLS) + 0.5
-        return (1 - even_goals) * counts / counts.sum() + even_goals / N_CELLS
+        return (1 - uniform_goals) * counts / counts.sum() + uniform_goals / N_CELLS
 
 
 def cell_number(observations: np.ndarray) -> np.ndarray:
@@ -56,13 +55,9 @@ def cell_number(observations: np.ndarray) -> np.ndarray:
 
 def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES, length: int = LENGTH) -> GridSeed:
     """
-    Policies from Dirichlet(1), one to collect and, off-policy, another one to ask about; and the collected data. On- and
-    off-policy experiments of a seed have the same data.
+    Policies from Dirichlet(1) and collected data. Off-policy, the future of a second policy is predicted from the same data.
 
-    :param seed: The seed
-    :param off_policy: Whether another policy is evaluated than the one that collects
-    :param n_trajectories: Number of trajectories, from uniform first cells
-    :param length: Steps of each
+    :param off_policy: Whether the evaluated policy differs from the collecting one
     :return: The experiment
     """
     rng = np.random.default_rng(seed)
@@ -85,10 +80,9 @@ def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES,
     return GridSeed(other if off_policy else collecting, flat(seen[:-1]), flat(actions), flat(seen[1:]), ends.reshape(-1))
 
 
-def training_data(seed: GridSeed, even_goals: float = 0.0) -> TrainingData:
+def training_data(seed: GridSeed, uniform_goals: float = 0.0) -> TrainingData:
     """
-    :param seed: The experiment
-    :param even_goals: The share of random goals that are spread evenly over the world; the others are visited ones
+    :param uniform_goals: The share of random goals that are uniform over the world; the others are visited ones
     :return: Its data for the networks, which see plain coordinates and a one-hot action
     """
     n = len(seed.actions)
@@ -97,11 +91,11 @@ def training_data(seed: GridSeed, even_goals: float = 0.0) -> TrainingData:
     last = np.flatnonzero(seed.ends)
     inputs = 2 + len(MOVES) + 2
     random_goals = None
-    if even_goals > 0:
+    if uniform_goals > 0:
         rng = np.random.default_rng(n)
-        even = rng.random(n) < even_goals
+        uniform = rng.random(n) < uniform_goals
         anywhere = rng.uniform(-0.5, SIZE - 0.5, size=(n, 2)).astype(np.float32)
-        random_goals = np.where(even[:, None], anywhere, seed.next_observations)
+        random_goals = np.where(uniform[:, None], anywhere, seed.next_observations)
     return TrainingData(
         seed.observations, eye[seed.actions], seed.next_observations, seed.next_observations,
         last[np.searchsorted(last, np.arange(n))], np.zeros(n, dtype=bool), pool, np.zeros(inputs), np.ones(inputs),
@@ -111,11 +105,7 @@ def training_data(seed: GridSeed, even_goals: float = 0.0) -> TrainingData:
 
 @th.no_grad()
 def predicted_logits(classifiers: BatchedClassifiers, n: int) -> np.ndarray:
-    """
-    :param classifiers: The networks
-    :param n: Their number
-    :return: Logits at the cells' centres, ``(n, 25, 4, 25)``
-    """
+    """:return: Logits at the cells' centres, ``(n, 25, 4, 25)``"""
     cells = th.as_tensor(all_cells(), dtype=th.float32)
     shape = (N_CELLS, len(MOVES), N_CELLS)
     states = cells[:, None, None].expand(*shape, -1)
@@ -129,28 +119,23 @@ def fit_seeds(
     seeds: Sequence[GridSeed],
     settings: TrainingSettings,
     seed: int = 0,
-    even_goals: float = 0.0,
+    uniform_goals: float = 0.0,
     progress: Callable[[int, th.Tensor], None] | None = None,
 ) -> np.ndarray:
     """
     Train all seeds' networks together.
 
-    :param seeds: The experiments
-    :param settings: How the networks are trained
     :param seed: The seed of initial weights and batches; networks and batches of the experiments are independent draws
-    :param even_goals: See :func:`training_data`
-    :param progress: See :func:`train_classifiers`
     :return: Logits at the cells' centres, ``(n_seeds, 25, 4, 25)``
     """
-    classifiers = train_classifiers([training_data(one, even_goals) for one in seeds], settings, seed=seed, progress=progress)
+    classifiers = train_classifiers(
+        [training_data(one, uniform_goals) for one in seeds], settings, seed=seed, progress=progress
+    )
     return predicted_logits(classifiers, len(seeds))
 
 
 def log_sigmoid(logits: np.ndarray) -> np.ndarray:
-    """
-    :param logits: Of any shape
-    :return: log sigmoid(logits)
-    """
+    """:return: log sigmoid(logits)"""
     return -np.logaddexp(0, -logits)
 
 
@@ -179,9 +164,5 @@ def errors(log_density: np.ndarray, truth: np.ndarray) -> GridErrors:
 
 
 def true_future(seed: GridSeed, gamma: float) -> np.ndarray:
-    """
-    :param seed: The experiment
-    :param gamma: The discount factor
-    :return: The exact answer, ``(25, 4, 25)``
-    """
+    """:return: The exact answer, ``(25, 4, 25)``"""
     return future_distribution(seed.evaluated, gamma)

@@ -1,4 +1,4 @@
-"""Success rate and final distance, for monitor.csv and for the evaluations of rl-zoo3's plots."""
+"""Success rate and final distance in monitor.csv and in rl-zoo3's evaluations."""
 
 import os
 from collections.abc import Callable
@@ -7,31 +7,23 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.monitor import Monitor
 
 from sb3_clearning.goal_spaces import goal_distance
 
 
 class GoalInfo(gym.Wrapper):
     """
-    Gives the info of every step of a goal env a ``distance`` and, as ``is_success``, what its simulator may call ``success``.
-
-    :param env: a goal env
+    Adds ``distance`` to the info of every step of a goal env, and ``is_success`` where the simulator says ``success``.
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """
-        :param seed: for the env
-        :param options: for the env
-        :return: the env's observation, and its info with ours
-        """
+        """:return: The first observation and its info"""
         obs, info = self.env.reset(seed=seed, options=options)
         return obs, self._complete(obs, info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """
-        :param action: for the env
-        :return: what the env returned, with our info
-        """
+        """:return: The env's step, with the added info"""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return obs, reward, terminated, truncated, self._complete(obs, info)
 
@@ -44,53 +36,40 @@ class GoalInfo(gym.Wrapper):
         return info
 
 
-class GoalColumns(tuple[str, ...]):
-    """The info keywords of a Monitor for one of our algorithms: they mark the envs that :class:`GoalEnvMaker` has to make."""
-
-
-class GoalEnvMaker:
+class InsideMonitor:
     """
-    Makes an env with its wrappers and our info, so that the Monitor that goes around it sees goals, their rewards and infos.
+    Applies the wrappers of a configuration, and :class:`GoalInfo`, inside the Monitor that SB3 puts around the bare env. A
+    wrapper such as GoalFromObservation makes the rewards, which are what evaluations and studies have to see.
 
-    :param make: makes the bare env
-    :param wrapper_class: wraps it, or None
+    :param wrapper: wraps the bare env
     """
 
-    def __init__(self, make: Callable[..., gym.Env], wrapper_class: Callable[[gym.Env], gym.Env] | None):
-        self.make = make
-        self.wrapper_class = wrapper_class
+    def __init__(self, wrapper: Callable[[gym.Env], gym.Env] | None):
+        self.wrapper = wrapper
 
-    def __call__(self, **kwargs: Any) -> gym.Env:
-        """
-        :param kwargs: for the env
-        :return: the env
-        """
-        env = self.make(**kwargs)
-        return GoalInfo(env if self.wrapper_class is None else self.wrapper_class(env))
+    def __call__(self, monitor: Monitor) -> Monitor:
+        """:return: The same Monitor, around the wrapped env"""
+        monitor.env = GoalInfo(monitor.env if self.wrapper is None else self.wrapper(monitor.env))
+        return monitor
 
 
 class GoalEvalCallback(EvalCallback):
     """
-    SB3's evaluation with two more measures. The final distances: ``distances`` in evaluations.npz, ``eval/final_distance`` in
-    the logs. Whether an episode had success after any of its steps: ``successes_any_time`` and ``eval/success_any_time``.
-
-    :param arguments: EvalCallback's arguments
+    SB3's evaluation with two more measures: the final distances (``distances`` in evaluations.npz, ``eval/final_distance`` in
+    the logs), and whether an episode had success after any step (``successes_any_time``, ``eval/success_any_time``).
     """
 
     def __init__(self, *arguments: Any, **keywords: Any):
         super().__init__(*arguments, **keywords)
         self._distances: list[float] = []
         self._any_time: list[bool] = []
-        self._reached: dict[int, bool] = {}  # by the env's index, in the episode so far
+        self._reached: dict[int, bool] = {}  # per env, in the current episode
         self.evaluations_distances: list[list[float]] = []
         self.evaluations_any_time: list[list[bool]] = []
 
     @classmethod
-    def in_place_of(cls, callback: EvalCallback) -> "GoalEvalCallback":
-        """
-        :param callback: an evaluation that has not begun
-        :return: the same evaluation, with distances
-        """
+    def from_eval_callback(cls, callback: EvalCallback) -> "GoalEvalCallback":
+        """:return: The same evaluation, which must not have started, with our measures"""
         return cls(
             callback.eval_env,
             callback_on_new_best=callback.callback_on_new_best,
@@ -112,7 +91,7 @@ class GoalEvalCallback(EvalCallback):
             self._reached[index] = self._reached.get(index, False) or bool(info["is_success"])
         if not locals_["done"]:
             return
-        # The means so far: SB3 writes the log before `_on_step` returns, and what counts is the value at the last episode.
+        # Running means: SB3 dumps the log before `_on_step` returns, with the value of the last episode.
         if index in self._reached:
             self._any_time.append(self._reached.pop(index))
             self.logger.record("eval/success_any_time", float(np.mean(self._any_time)))
@@ -123,12 +102,12 @@ class GoalEvalCallback(EvalCallback):
     def _on_step(self) -> bool:
         evaluates = self.eval_freq > 0 and self.n_calls % self.eval_freq == 0
         self._distances, self._any_time, self._reached = [], [], {}
-        go_on = super()._on_step()
+        keep_training = super()._on_step()
         if evaluates and self._distances:
             if self.verbose >= 1:
                 print(f"Final distance: {np.mean(self._distances):.4f}")
             self._save_measured()
-        return go_on
+        return keep_training
 
     def _save_measured(self) -> None:
         self.evaluations_distances.append(self._distances)

@@ -1,0 +1,1 @@
+"""What the experiments share: rows of CSV files, intervals, provenance, command lines and resumable sweeps."""
