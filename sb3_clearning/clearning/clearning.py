@@ -1,18 +1,18 @@
 """CLearning: goal-conditioned C-learning as a Stable-Baselines3 algorithm."""
 
-import math
 from typing import Any
 
 import torch as th
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
-from sb3_clearning.clearning.fast_update import PlainClassifierUpdate
-from sb3_clearning.common.goal_algorithm import GoalAlgorithm, split_observations
+from sb3_clearning.checks import check_number
+from sb3_clearning.clearning.fast_updater import FastClassifierUpdater
+from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.common.policies import CLearningPolicy
-from sb3_clearning.losses import ACTOR_OBJECTIVES, ELEMENTWISE_LOSSES, importance_weight, random_label_and_weight
+from sb3_clearning.losses import ACTOR_OBJECTIVES, ELEMENTWISE_LOSSES
 from sb3_clearning.prediction.policy_future import PolicyFuture
-from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 
 
@@ -71,7 +71,7 @@ class CLearning(GoalAlgorithm):
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
-    _plain: PlainClassifierUpdate | None
+    updater_class, fast_updater_class = ClassifierUpdater, FastClassifierUpdater
 
     def __init__(
         self,
@@ -172,9 +172,6 @@ class CLearning(GoalAlgorithm):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"`{name}` must be one of {allowed}, not {getattr(self, name)!r}.")
 
-    def _make_plain(self) -> PlainClassifierUpdate | None:
-        return PlainClassifierUpdate.of(self, CLearning)
-
     def relabelling(self) -> dict[str, float]:
         r"""
         Half of a batch has random goals, the other half next and future ones, as many of each as of the other. The appendix's
@@ -202,17 +199,6 @@ class CLearning(GoalAlgorithm):
         return self.lambda_ if self.lambda_on_w else 1.0
 
     @property
-    def log_mass(self) -> float:
-        r"""
-        With the factor f on w the classifiers' odds w satisfy
-        :math:`w = [\lambda (1 - \gamma) p(s' = g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`,
-        so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`: with f = lambda to 1, as a density.
-
-        :return: The log of that, which the logits are above those of a density
-        """
-        return math.log((1 - self.lambda_ * self.gamma) / (1 - self.bootstrap_factor * self.gamma))
-
-    @property
     def future(self) -> PolicyFuture:
         """
         :return: Answers to questions about the future of this policy, with the goal that is asked about as the commanded
@@ -222,101 +208,3 @@ class CLearning(GoalAlgorithm):
 
     def _absorbing(self) -> bool:
         return self.terminal == "absorbing"
-
-    def _random_part(self, batch: GoalBatch) -> slice:
-        """:return: The part of the batch whose goals are random: the last kinds of ``GOAL_KINDS``, commanded ones included"""
-        starts = [batch.kinds[kind].start for kind in ("random", "commanded") if kind in batch.kinds]
-        return slice(min(starts), len(batch))
-
-    @th.no_grad()
-    def _importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
-        """:return: w(s', a', g) of the random goals g, with a' from the policy that is commanded to reach g"""
-        if self._plain is not None:
-            return self._plain.importance_weights(batch, part)
-        next_obs = split_observations(batch.next_observations, part)
-        next_actions = self._next_actions(next_obs)
-        logits = self.critic_target(next_obs, next_actions).amin(dim=0)
-        return importance_weight(logits, self.importance_weight_limit)
-
-    def _labels_and_weights(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        """
-        The appendix's table on mixing, for the n-step recursion: with m = min(n, steps left in the recorded episode),
-
-            p+(g | s_t, a_t) = sum_{k=1..m} (1 - gamma) gamma^(k-1) p(s_{t+k} = g) + gamma^m E[p+(g | s_{t+m}, a')].
-
-        So the m next states have the weight 1 - gamma^m together, and a random goal has gamma^m w, with w at (s_{t+m}, a').
-        Each kind's weights are divided by its count, so that a kind contributes its own mean whatever its share of the batch.
-
-        :return: Labels ``(batch,)``, weights ``(batch,)``, and the importance weights of the random goals
-        """
-        part = self._random_part(batch)
-        n_random = part.stop - part.start
-        labels, weights = th.ones_like(batch.dones), th.empty_like(batch.dones)
-        for kind in ("next", "future"):
-            if kind in batch.kinds:
-                positive = batch.kinds[kind]
-                share = self.lambda_ * (1 - self._discounts(batch, positive)) if kind == "next" else 1 - self.lambda_
-                weights[positive] = share / max(positive.stop - positive.start, 1)
-        factor = self.bootstrap_factor
-        w = self._importance_weights(batch, part) if factor > 0 else labels.new_zeros(n_random)
-        if self._absorbing():
-            # What would be bootstrapped is the mass of the final state, which offsets of "next" goals are drawn with.
-            w = w * (1 - batch.dones[part])
-            positive = batch.kinds["next" if "next" in batch.kinds else "future"]
-            rest = factor * self._discounts(batch, positive) * math.exp(self.log_mass)
-            weights[positive] += rest / max(positive.stop - positive.start, 1) * batch.dones[positive]
-        random_labels, random_weights = random_label_and_weight(w, self._discounts(batch, part), factor)
-        labels[part] = random_labels
-        weights[part] = random_weights / n_random
-        return labels, weights, w
-
-    def _update_critic(self, batch: GoalBatch) -> None:
-        """Descend the classifier loss, Eq. "objective4" with the appendix's mixing."""
-        labels, weights, w = self._labels_and_weights(batch)
-        if self._plain is not None:
-            logits = self._plain.update_classifier(batch, labels, weights)
-        else:
-            logits = self.critic(batch.observations, batch.actions)
-            loss = ELEMENTWISE_LOSSES[self.classifier_loss](logits, labels, weights).sum()
-            self.critic.optimizer.zero_grad()
-            loss.backward()
-            self.critic.optimizer.step()
-        if self._measures("train/classifier_loss"):
-            self._measure_classifier(batch, logits.detach(), labels, weights, w)
-
-    @th.no_grad()
-    def _measure_classifier(
-        self, batch: GoalBatch, logits: th.Tensor, labels: th.Tensor, weights: th.Tensor, w: th.Tensor
-    ) -> None:
-        part = self._random_part(batch)
-        positive, random = logits[:, : part.start], logits[:, part]
-        # A weight at the limit counts as clipped; rounding in exp(log(limit)) must not hide it.
-        limit = self.importance_weight_limit
-        clipped = (w >= limit * (1 - 1e-5)) if math.isfinite(limit) else th.zeros_like(w)
-        self._metrics.add(
-            {
-                "train/classifier_loss": ELEMENTWISE_LOSSES[self.classifier_loss](logits, labels, weights).sum(),
-                "train/accuracy_positive": (positive > 0).float().mean(),
-                "train/accuracy_negative": (random < 0).float().mean(),
-                "train/logits_positive": positive.mean(),
-                "train/logits_random": random.mean(),
-                "train/w_mean": w.mean(),
-                "train/w_clipped": clipped.float().mean(),
-            }
-        )
-
-    def _update_actor(self, batch: GoalBatch) -> None:
-        """Ascend Eq. "policy-update": the log of the smallest classifier's probability that the goal is reached."""
-        if self._plain is not None:
-            logits = self._plain.update_actor(batch)
-        else:
-            all_logits, pre_tanh = self._actors_outputs(batch)
-            logits = all_logits.amin(dim=0)
-            self._descend_actor(self._actor_objective(logits), pre_tanh)
-        if self._measures("train/actor_loss"):
-            logits = logits.detach()
-            self._metrics.add({"train/actor_loss": self._actor_objective(logits), "train/logits_actor": logits.mean()})
-
-    def _actor_objective(self, logits: th.Tensor) -> th.Tensor:
-        """:return: The loss that the actor descends"""
-        return -ACTOR_OBJECTIVES[self.actor_loss](logits).mean()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import torch as th
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
@@ -18,15 +17,15 @@ from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.common.arguments import constructor_arguments
 from sb3_clearning.common.collecting import GoalCollecting
 from sb3_clearning.common.distances import DistanceTracker
-from sb3_clearning.common.fast_update import PlainUpdate
+from sb3_clearning.common.fast_updater import FastUpdater
 from sb3_clearning.common.input_scaling import fit_extractors, is_due
 from sb3_clearning.common.metrics import TensorMeans
 from sb3_clearning.common.noise import PinkUniformActions
 from sb3_clearning.common.noise_state import noises_can_be_saved, restore_noises, snapshot_noises
 from sb3_clearning.common.offline_learning import OfflineLearning
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.common.updater import Updater
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
-from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.env_faults import clear_faults
 from sb3_clearning.runs.model_files import ModelFiles
@@ -35,17 +34,14 @@ from sb3_clearning.runs.snapshot import EpisodesStart, normalized_keys
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
-#: The logs are averaged over every so many updates: measuring costs a few per cent of an update.
-MEASURE_EVERY = 10
-
-#: Transitions that are sampled at once at the most, if several gradient steps follow each other.
+#: Most transitions that are sampled at once, for several gradient steps.
 SAMPLE_AHEAD = 8192
 
 
 class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
-    logs and training on offline data. Subclasses say how the goals are relabelled and what an update is.
+    logs and training on offline data. Subclasses say how the goals are relabelled and which :class:`Updater` does the updates.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
@@ -65,6 +61,10 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     critic_target: ClassifierCritic  # type: ignore[assignment]
     replay_buffer: GoalReplayBuffer
     n_steps: float  # type: ignore[assignment]  # float("inf") is allowed
+    #: The update, by definition. A subclass with an updater of its own names it here.
+    updater_class: ClassVar[type[Updater]]
+    #: A faster updater with the same results, used where it supports the model.
+    fast_updater_class: ClassVar[type[FastUpdater]]
     #: Whether the update reads the batches' returns.
     _needs_returns: ClassVar[bool] = False
 
@@ -146,14 +146,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         self._warmup = PinkUniformActions(self.n_envs, self.replay_buffer.action_dim)
         self._metrics = TensorMeans()
         self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
-        self._critic_parameters: list[th.Tensor] = list(self.critic.parameters())
-        self._actor_parameters: list[th.Tensor] = list(self.actor.parameters())
-        # Each once: a shared features extractor is in both, and would follow twice as fast.
-        sources = [*self._critic_parameters, *self._actor_parameters]
-        targets: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
-        self._source_parameters = list(dict.fromkeys(sources))
-        self._target_parameters = list(dict.fromkeys(targets))
-        self._plain = self._make_plain()
+        fast = self.fast_updater_class.try_build(self, self._metrics)
+        self._updater: Updater = fast or self.updater_class(self, self._metrics)
         # What callbacks have to undo when learning ends, however it ends.
         self._while_learning = contextlib.ExitStack()
         # Called when environments have died, before that is raised.
@@ -204,21 +198,6 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         """:return: For each kind of goal its share of a batch"""
         raise NotImplementedError()
 
-    def _update(self, batch: GoalBatch) -> None:
-        """One gradient step on a batch."""
-        self._update_critic(batch)
-        if self._n_updates % self.policy_delay == 0:
-            self._update_actor(batch)
-            self._update_targets()
-
-    def _update_critic(self, batch: GoalBatch) -> None:
-        """The critics' gradient step."""
-        raise NotImplementedError()
-
-    def _update_actor(self, batch: GoalBatch) -> None:
-        """The actor's gradient step."""
-        raise NotImplementedError()
-
     def train(self, gradient_steps: int, batch_size: int = 256) -> None:
         """
         Sample the replay buffer and do the updates.
@@ -228,7 +207,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         """
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
-        self._prepare_training()
+        updater = self._updater.ready()
         n_transitions = self.replay_buffer.added * self.n_envs
         if is_due(self.policy, n_transitions):
             fit_extractors(self.policy, self._raw_states(), n_transitions, self.replay_buffer.n_episodes)
@@ -247,7 +226,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             )
             for batch in batches:
                 self._n_updates += 1
-                self._update(batch)
+                updater.update(batch, self._n_updates)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
     def _raw_states(self) -> dict[str, np.ndarray]:
@@ -258,68 +237,12 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             normalized |= goals  # they are scaled alike
         return {key: values for key, values in self.replay_buffer.float_states().items() if key not in normalized}
 
-    def _make_plain(self) -> PlainUpdate | None:
-        """:return: The fast path of the update, None if there is none or if the networks are not plain"""
-        return None
-
-    def _prepare_training(self) -> None:
-        """Called before the updates that follow each other."""
-        if self._plain is None:
-            self.policy.set_training_mode(True)  # plain networks act the same in both modes
-        elif not self._plain.is_current():
-            self._plain = self._make_plain()
-
     def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
-        if self._plain is None or not self._plain.actor.is_current():
-            return super()._act(obs)
-        return self._plain.act(obs).reshape(-1, *self.action_space.shape)  # type: ignore[misc]
+        actions = self._updater.act(obs)
+        return super()._act(obs) if actions is None else actions.reshape(-1, *self.action_space.shape)  # type: ignore[misc]
 
     def _absorbing(self) -> bool:
         return False
-
-    def _discounts(self, batch: GoalBatch, part: slice = slice(None)) -> float | th.Tensor:
-        """:return: gamma^m of a part of the batch; gamma with one step"""
-        return self.gamma if batch.discounts is None else batch.discounts[part]
-
-    def _measures(self, name: str) -> bool:
-        """:return: Whether this update is one of those that the logged metric is the mean of; the first since a log "
-        "always is"""
-        return self._n_updates % MEASURE_EVERY == 0 or name not in self._metrics
-
-    def _next_actions(self, next_obs: dict[str, th.Tensor]) -> th.Tensor:
-        """:return: The actions that are bootstrapped from: the policy's own samples, or the target actor's with "
-        "clipped noise"""
-        if self.policy.stochastic_actor:
-            return self.actor(next_obs)
-        actions = self.actor_target(next_obs)
-        noise = th.randn_like(actions).mul_(self.target_policy_noise).clamp_(-self.target_noise_clip, self.target_noise_clip)
-        return (actions + noise).clamp_(-1, 1)
-
-    def _actors_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
-        """:return: The critics' outputs for the actor's actions, ``(n_critics, batch)``, and what its tanh was taken of"""
-        actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
-        with th.no_grad():
-            features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
-        return self.critic.logits(th.cat([features, actions], dim=1)), pre_tanh
-
-    def _descend_actor(self, loss: th.Tensor, pre_tanh: th.Tensor) -> None:
-        """A step of the actor alone: critics get no gradients, and frozen parameters none either."""
-        loss = loss + self.pre_tanh_penalty * pre_tanh.square().mean()
-        self.actor.optimizer.zero_grad()
-        loss.backward(inputs=[parameter for parameter in self._actor_parameters if parameter.requires_grad])
-        self.actor.optimizer.step()
-
-    def _update_targets(self) -> None:
-        """Polyak averaging of all targets, in one kernel."""
-        with th.no_grad():
-            th._foreach_lerp_(self._target_parameters, self._source_parameters, self.tau)
-            # Running statistics are copied, see SB3's issue 996
-            for target, source in (
-                (self.critic_batch_norm_stats_target, self.critic_batch_norm_stats),
-                (self.actor_batch_norm_stats_target, self.actor_batch_norm_stats),
-            ):
-                if target:
-                    th._foreach_copy_(target, source)
 
     def learn(
         self: SelfGoalAlgorithm,
@@ -383,7 +306,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["_metrics", "_distances", "_warmup", "_plain"]
+        own = ["_metrics", "_distances", "_warmup", "_updater"]
         own += [
             "_while_learning",
             "_rescue",
@@ -393,14 +316,4 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             "_last_checkpoint",
             "_resumed",
         ]
-        own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
         return [*super()._excluded_save_params(), *own]
-
-
-def split_observations(obs: dict[str, th.Tensor], part: slice) -> dict[str, th.Tensor]:
-    """
-    :param obs: Observations of a batch
-    :param part: A part of the batch
-    :return: That part of the observations
-    """
-    return {key: value[part] for key, value in obs.items()}
