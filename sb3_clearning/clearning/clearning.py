@@ -153,17 +153,16 @@ class CLearning(GoalAlgorithm):
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
-        if not isinstance(self.lambda_, (int, float)) or not 0 <= self.lambda_ <= 1:
-            raise ValueError(f"`lambda_` must be within [0, 1] (1: TD, 0: Monte Carlo C-learning), not {self.lambda_!r}.")
+        self._check_not_from("GoalTD3", {"relabel", "q_loss"})
+        check_number("lambda_", self.lambda_, 0, 1, hint=" (1: TD, 0: Monte Carlo C-learning)")
+        check_number("commanded_goal_fraction", self.commanded_goal_fraction, 0, 1)
+        if self.w_clip is not None:
+            check_number("w_clip", self.w_clip, 0, open_ends="low", hint=" (None: 1 / (1 - gamma); inf: no limit)")
         if not isinstance(self.lambda_on_w, bool):
             raise ValueError(f"`lambda_on_w` must be True or False, not {self.lambda_on_w!r}.")
         if self.n_steps > 1 and self.lambda_ < 1 and not self.lambda_on_w:
             # Steps are fewer near the end of an episode, and so the odds' mass would depend on the state.
             raise ValueError("`n_steps` above 1 needs `lambda_on_w=True` (or `lambda_=1`, where it makes no difference).")
-        if self.w_clip is not None and not (isinstance(self.w_clip, (int, float)) and self.w_clip > 0):
-            raise ValueError(f"`w_clip` must be above 0 (None: 1 / (1 - gamma); inf: no limit), not {self.w_clip!r}.")
-        if not isinstance(self.commanded_goal_fraction, (int, float)) or not 0 <= self.commanded_goal_fraction <= 1:
-            raise ValueError(f"`commanded_goal_fraction` must be within [0, 1], not {self.commanded_goal_fraction!r}.")
         for name, allowed in (
             ("classifier_loss", tuple(ELEMENTWISE_LOSSES)),
             ("actor_loss", tuple(ACTOR_OBJECTIVES)),

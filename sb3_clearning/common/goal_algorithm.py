@@ -4,6 +4,7 @@ import contextlib
 import math
 import pathlib
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -86,6 +87,11 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             check_action_space(env.action_space)
         if policy in ("MlpPolicy", "CnnPolicy"):
             raise ValueError(f"You must use `MultiInputPolicy` when working with a goal environment's Dict, not {policy}.")
+        if isinstance(policy, type) and not issubclass(policy, CLearningPolicy):
+            raise ValueError(
+                f'`policy` must be "MultiInputPolicy", CLearningPolicy or a subclass of it, not {policy.__module__}.'
+                f"{policy.__name__}: that one has no classifiers."
+            )
         super().__init__(policy, env, _init_setup_model=False, **td3_arguments)  # type: ignore[arg-type]
         self.action_noise = action_noise  # type: ignore[assignment]
         self.noise_std = noise_std
@@ -97,7 +103,13 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             self._setup_model()
 
     def _check_arguments(self) -> None:
-        """Raise an error for arguments that cannot work, at construction or after loading."""
+        """Raise an error for invalid arguments, at construction or after loading."""
+        if getattr(self, "observation_space", None) is None:
+            raise ValueError("`env` is None, and so the spaces are unknown. Pass an environment, or use `load`.")
+        for name, value in constructor_arguments(self).items():
+            # NumPy's scalars, for example: files hold plain numbers.
+            if name in vars(self) and isinstance(value, Real) and type(value) not in (bool, int, float):
+                setattr(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.n_steps != math.inf:
             check_number("n_steps", self.n_steps, 1, whole=True, hint=' (float("inf"): to the end of the recorded episode)')
         check_number("gamma", self.gamma, 0, 1, open_ends="high")
@@ -109,7 +121,14 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
                 f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {name}: goals are relabelled "
                 "without rewards. Leave the argument out."
             )
-        unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(self.replay_buffer_kwargs)
+        kwargs = dict(self.replay_buffer_kwargs)
+        if not kwargs.pop("handle_timeout_termination", True):
+            raise ValueError(
+                "`handle_timeout_termination` in `replay_buffer_kwargs` must be True: a GoalReplayBuffer always keeps timeouts "
+                "apart from terminations."
+            )
+        self.replay_buffer_kwargs = kwargs
+        unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(kwargs)
         if unknown:
             raise ValueError(
                 f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` of CLearning, "
@@ -134,6 +153,11 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             check_number("learning_rate", self.learning_rate, 0, open_ends="high")  # rl-zoo3 evaluates with 0
         if self.seed is not None:
             check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
+
+    def _check_not_from(self, algorithm: str, arguments: set[str]) -> None:
+        """Raise an error if the model was loaded from a file of another algorithm, which has other arguments."""
+        if arguments <= vars(self).keys():
+            raise ValueError(f"The file was saved by {algorithm}: load it with `{algorithm}.load`.")
 
     def _setup_model(self) -> None:
         self._check_arguments()

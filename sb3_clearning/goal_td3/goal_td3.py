@@ -137,6 +137,7 @@ class GoalTD3(GoalAlgorithm):
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
+        self._check_not_from("CLearning", {"lambda_", "actor_loss"})
         if isinstance(self.relabel, Mapping):
             named = all(is_number(share) for share in self.relabel.values())
         else:
