@@ -6,6 +6,7 @@ usual size. Here products write into reused memory, views are made once, and par
 """
 
 from collections.abc import Sequence
+from operator import is_
 
 import torch as th
 from torch import nn
@@ -185,7 +186,12 @@ class FastAdam:
         """Look up the optimizer's state, which someone may have loaded or replaced."""
         self._parameters = self.optimizer.param_groups[0]["params"]
         state = self.optimizer.state
-        states = [state[parameter] for parameter in self._parameters] if len(state) == len(self._parameters) else []
+        if all(map(is_, state, self._parameters)):  # as a rule in the same order: no lookups
+            states = list(state.values())
+        else:
+            states = [state.get(parameter, {}) for parameter in self._parameters]
+        if len(states) < len(self._parameters) or not all(states):
+            states = []
         self._averages, self._squares, self._steps = (
             [entry[name] for entry in states] for name in ("exp_avg", "exp_avg_sq", "step")
         )

@@ -15,7 +15,7 @@ from sb3_clearning.common.metrics import TensorMeans
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
 from sb3_clearning.common.updater import Updater
-from sb3_clearning.common.watched import WatchedNetwork, steps_plainly
+from sb3_clearning.common.watched import WatchedNetworks, steps_plainly
 from sb3_clearning.layers import BatchedLinear
 from sb3_clearning.replay.batch import GoalBatch
 
@@ -79,12 +79,13 @@ class FastUpdater(Updater):
         """Make the views of the present parameters."""
         model, networks = self.model, _networks(self.model)
         self._policy, self._networks = model.policy, networks
-        self._watched = [WatchedNetwork(network) for network in networks]
+        self._watched, self._watched_actor = WatchedNetworks(*networks), WatchedNetworks(model.actor)
         self.actor, self.actor_target, self.critic, self.critic_target = (
             FastMLP(_layers(network) or []) for network in networks
         )
-        actor, actor_target, critic, critic_target = (watched.parameters for watched in self._watched)
+        actor, actor_target, critic, critic_target = (list(network.parameters()) for network in networks)
         self._sources, self._targets = [*critic, *actor], [*critic_target, *actor_target]
+        self._actor_parameters, self._critic_parameters = actor, critic
         self._actor_adam, self._critic_adam = FastAdam(model.actor.optimizer), FastAdam(model.critic.optimizer)  # type: ignore[arg-type]
         self.n_features = model.actor.features_dim
 
@@ -92,9 +93,11 @@ class FastUpdater(Updater):
 
     def ready(self) -> Updater:
         """:return: This updater, or the autograd one while there are hooks, frozen parameters or other networks"""
-        if not self._is_bound() and self.supports(self.model):
+        is_bound = self._is_bound()
+        if not is_bound and self.supports(self.model):
             self._bind()
-        if not (self._is_bound() and self._does_the_same()):
+            is_bound = True
+        if not (is_bound and self._does_the_same()):
             return self._autograd.ready()
         self._actor_adam.bind()
         self._critic_adam.bind()
@@ -108,29 +111,31 @@ class FastUpdater(Updater):
             and _networks(model) == self._networks
             and self._actor_adam.optimizer is model.actor.optimizer
             and self._critic_adam.optimizer is model.critic.optimizer
-            and all(watched.is_same() for watched in self._watched)
+            and self._watched.are_same()
         )
 
     def _does_the_same(self) -> bool:
-        adams = (self._actor_adam.optimizer, self._watched[0]), (self._critic_adam.optimizer, self._watched[2])
+        """:return: Whether autograd, the optimizers and the policy would do nothing but the arithmetic"""
+        adams = (self._actor_adam.optimizer, self._actor_parameters), (self._critic_adam.optimizer, self._critic_parameters)
         return (
             "set_training_mode" not in vars(self._policy)
-            and all(watched.runs_plainly() and watched.learns_plainly() for watched in self._watched)
-            and all(FastAdam.supports(adam) and steps_plainly(adam, watched.parameters) for adam, watched in adams)
+            and self._watched.run_plainly()
+            and self._watched.learn_plainly()
+            and all(FastAdam.supports(adam) and steps_plainly(adam, parameters) for adam, parameters in adams)
             and not th.is_anomaly_enabled()
         )
 
     def _acts_the_same(self) -> bool:
         """:return: Whether ``model.predict`` would do nothing but ask the actor that :attr:`actor` has the views of"""
-        model, actor = self.model, self._watched[0]
+        model, actor = self.model, self._watched_actor
         return (
             type(model).predict is GoalCollecting.predict
             and "predict" not in vars(model)
             and model.policy is self._policy
             and self._policy.actor is self._networks[0]
             and {"predict", "_predict"}.isdisjoint(vars(self._policy))
-            and actor.is_same()
-            and actor.runs_plainly()
+            and actor.are_same()
+            and actor.run_plainly()
         )
 
     # -- the arithmetic ------------------------------------------------------------------------------------------------

@@ -113,27 +113,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         if self.n_steps != math.inf:
             check_number("n_steps", self.n_steps, 1, whole=True, hint=' (float("inf"): to the end of the recorded episode)')
         check_number("gamma", self.gamma, 0, 1, open_ends="high")
-        if self.replay_buffer_class is None:
-            self.replay_buffer_class = GoalReplayBuffer
-        if not (isinstance(self.replay_buffer_class, type) and issubclass(self.replay_buffer_class, GoalReplayBuffer)):
-            name = getattr(self.replay_buffer_class, "__name__", repr(self.replay_buffer_class))
-            raise ValueError(
-                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {name}: goals are relabelled "
-                "without rewards. Leave the argument out."
-            )
-        kwargs = dict(self.replay_buffer_kwargs)
-        if not kwargs.pop("handle_timeout_termination", True):
-            raise ValueError(
-                "`handle_timeout_termination` in `replay_buffer_kwargs` must be True: a GoalReplayBuffer always keeps timeouts "
-                "apart from terminations."
-            )
-        self.replay_buffer_kwargs = kwargs
-        unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(kwargs)
-        if unknown:
-            raise ValueError(
-                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` of CLearning, "
-                "or `relabel` of GoalTD3, say how goals are relabelled. Leave them out."
-            )
+        self._check_replay_buffer_arguments()
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
         check_number("policy_delay", self.policy_delay, 1, whole=True)
@@ -153,6 +133,29 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             check_number("learning_rate", self.learning_rate, 0, open_ends="high")  # rl-zoo3 evaluates with 0
         if self.seed is not None:
             check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
+
+    def _check_replay_buffer_arguments(self) -> None:
+        if self.replay_buffer_class is None:
+            self.replay_buffer_class = GoalReplayBuffer
+        if not (isinstance(self.replay_buffer_class, type) and issubclass(self.replay_buffer_class, GoalReplayBuffer)):
+            name = getattr(self.replay_buffer_class, "__name__", repr(self.replay_buffer_class))
+            raise ValueError(
+                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {name}: goals are relabelled "
+                "without rewards. Leave the argument out."
+            )
+        kwargs = dict(self.replay_buffer_kwargs)
+        if not kwargs.pop("handle_timeout_termination", True):
+            raise ValueError(
+                "`handle_timeout_termination` in `replay_buffer_kwargs` must be True: a GoalReplayBuffer always tells timeouts "
+                "from terminations."
+            )
+        self.replay_buffer_kwargs = kwargs
+        unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(kwargs)
+        if unknown:
+            raise ValueError(
+                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` of CLearning, "
+                "or `relabel` of GoalTD3, say how goals are relabelled. Leave them out."
+            )
 
     def _check_not_from(self, algorithm: str, arguments: set[str]) -> None:
         """Raise an error if the model was loaded from a file of another algorithm, which has other arguments."""

@@ -1,7 +1,8 @@
 """Notices what makes networks and optimizers do more, or other, than their layers' arithmetic: replacements and hooks."""
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, is_
+from itertools import chain, repeat
+from operator import attrgetter, contains, is_
 from typing import Any
 
 import torch as th
@@ -15,53 +16,58 @@ _OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _GLOBAL_OPTIMIZER_HOOKS: list[Mapping] = [
     vars(torch_optimizer)[name] for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 ]
+_requires_grad = attrgetter("requires_grad")
 _gradient_hooks = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
-class WatchedNetwork:
+class WatchedNetworks:
     """
-    A network as it is now. Its questions are asked at every update and cost some microseconds: dictionaries of torch are held
-    instead of walking through the modules.
+    Networks as they are now. The questions are asked at every update and cost some microseconds: torch's dictionaries are held
+    instead of walking through the modules, and read without a loop in Python.
 
-    :param network: The network
+    :param networks: The networks
     """
 
-    def __init__(self, network: nn.Module):
-        modules = [vars(module) for module in network.modules()]
+    def __init__(self, *networks: nn.Module):
+        modules = [vars(module) for network in networks for module in network.modules()]
         self._modules = modules
         self._hooks: list[Mapping] = [module[name] for module in modules for name in _MODULE_HOOKS]
-        self._children = [(module["_modules"], tuple(module["_modules"].values())) for module in modules if module["_modules"]]
-        self._owners = [
-            (module["_parameters"], tuple(module["_parameters"].values())) for module in modules if module["_parameters"]
-        ]
-        self.parameters = list(network.parameters())
-        self._pointers = [parameter.data_ptr() for parameter in self.parameters]
+        self._children = [module["_modules"] for module in modules if module["_modules"]]
+        self._owners = [module["_parameters"] for module in modules if module["_parameters"]]
+        self._were_children = _values(self._children)
+        self._were_parameters = _values(self._owners)
+        self._parameters = [parameter for parameter in self._were_parameters if parameter is not None]
+        self._pointers = list(map(th.Tensor.data_ptr, self._parameters))
 
-    def is_same(self) -> bool:
+    def are_same(self) -> bool:
         """:return: Whether modules and parameters are still the same, with their data in the same place"""
         return (
-            all(tuple(now.values()) == then for now, then in self._children)
-            and all(_are_same(now.values(), then) for now, then in self._owners)
-            and [parameter.data_ptr() for parameter in self.parameters] == self._pointers
+            _are_same(_values(self._children), self._were_children)
+            and _are_same(_values(self._owners), self._were_parameters)
+            and list(map(th.Tensor.data_ptr, self._parameters)) == self._pointers
         )
 
-    def runs_plainly(self) -> bool:
-        """:return: Whether a forward pass calls nothing but the modules: no hook, no ``forward`` that an instance was given"""
+    def run_plainly(self) -> bool:
+        """:return: Whether a forward pass calls nothing but the modules: no hook, no method that an instance was given"""
         return (
             not any(self._hooks)
             and not any(_GLOBAL_HOOKS)
-            and "extract_features" not in self._modules[0]
-            and not any("forward" in module for module in self._modules)
+            and not any(map(contains, self._modules, repeat("forward")))
+            and not any(map(contains, self._modules, repeat("extract_features")))
         )
 
-    def learns_plainly(self) -> bool:
+    def learn_plainly(self) -> bool:
         """:return: Whether all parameters are to be trained and no hook waits for a gradient"""
-        return all(parameter.requires_grad for parameter in self.parameters) and not any(
-            any(_gradient_hooks(parameter)) for parameter in self.parameters
+        return all(map(_requires_grad, self._parameters)) and not any(
+            chain.from_iterable(map(_gradient_hooks, self._parameters))
         )
 
 
-def _are_same(now: Any, then: Sequence[Any]) -> bool:
+def _values(dictionaries: list[dict[str, Any]]) -> list[Any]:
+    return list(chain.from_iterable(map(dict.values, dictionaries)))
+
+
+def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
     return len(now) == len(then) and all(map(is_, now, then))  # tensors compare their entries
 
 

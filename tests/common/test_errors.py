@@ -46,7 +46,9 @@ def test_a_missing_key(key: str) -> None:
     "action", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)], ids=lambda space: type(space).__name__
 )
 def test_actions_that_are_not_continuous(action: spaces.Space) -> None:
-    with pytest.raises(ValueError, match=rf"continuous actions: a Box action space of floats, not {type(action).__name__}.*wrap"):
+    with pytest.raises(
+        ValueError, match=rf"continuous actions: a Box action space of floats, not {type(action).__name__}.*wrap"
+    ):
         small_model(_with_spaces(action))
 
 
@@ -284,7 +286,9 @@ def test_timeouts_are_handled_in_any_case() -> None:
     kwargs = {"handle_timeout_termination": True}
     assert small_model(PointEnv(), replay_buffer_kwargs=kwargs).learn(20)._n_updates > 0
     assert kwargs == {"handle_timeout_termination": True}
-    with pytest.raises(ValueError, match=r"`handle_timeout_termination` in `replay_buffer_kwargs` must be True.*GoalReplayBuffer"):
+    with pytest.raises(
+        ValueError, match=r"`handle_timeout_termination` in `replay_buffer_kwargs` must be True.*GoalReplayBuffer"
+    ):
         small_model(PointEnv(), replay_buffer_kwargs={"handle_timeout_termination": False})
 
 

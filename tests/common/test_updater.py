@@ -1,7 +1,7 @@
 """Replaced networks, hooks and frozen parameters: our models, fast updater included, do what SB3's TD3 does."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -308,12 +308,12 @@ def test_a_policy_of_its_own_is_asked_in_rollouts(algorithm: type[TD3], method: 
 
 
 @pytest.fixture(params=ALGORITHMS)
-def with_dropout(request: pytest.FixtureRequest) -> Iterator[Any]:
+def with_dropout(request: pytest.FixtureRequest) -> Any:
     model = filled(request.param)
     model.policy.set_training_mode(False)
     model.actor.mu.insert(2, nn.Dropout(0.5))  # a new module is in training mode
     model.actor_target.mu.insert(2, nn.Dropout(0.5).eval())
-    yield model
+    return model
 
 
 def test_predict_is_in_evaluation_mode_after_a_module_was_put_in(with_dropout: Any) -> None:
