@@ -72,6 +72,7 @@ class CLearning(GoalAlgorithm):
     """
 
     updater_class, fast_updater_class = ClassifierUpdater, FastClassifierUpdater
+    _updater: ClassifierUpdater
 
     def __init__(
         self,

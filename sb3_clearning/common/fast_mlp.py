@@ -83,6 +83,8 @@ class FastMLP:
         :param linear: The class of its linear layers
         :return: Its linear layers if it is linear layers with ReLU between them and at least one hidden layer, else None
         """
+        if type(network) is not nn.Sequential:
+            return None
         modules = list(network)
         alternate = all(type(module) is (linear, nn.ReLU)[i % 2] for i, module in enumerate(modules))
         if len(modules) < 3 or len(modules) % 2 == 0 or not alternate:

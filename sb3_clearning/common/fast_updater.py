@@ -37,8 +37,9 @@ def _layers(network: nn.Module) -> list | None:
     if isinstance(network, ClassifierCritic):
         return FastMLP.layers_of(network.classifiers, BatchedLinear)
     assert isinstance(network, Actor)
-    *modules, last = (list(network.mu) if type(network.mu) is nn.Sequential else []) or [None]
-    return FastMLP.layers_of(nn.Sequential(*modules), nn.Linear) if type(last) is nn.Tanh else None
+    if type(network.mu) is not nn.Sequential or len(network.mu) == 0 or type(network.mu[-1]) is not nn.Tanh:
+        return None
+    return FastMLP.layers_of(nn.Sequential(*network.mu[:-1]), nn.Linear)
 
 
 def _networks(model: "GoalAlgorithm") -> tuple[nn.Module, ...]:
@@ -84,7 +85,8 @@ class FastUpdater(Updater):
             FastMLP(_layers(network) or []) for network in networks
         )
         actor, actor_target, critic, critic_target = (list(network.parameters()) for network in networks)
-        self._sources, self._targets = [*critic, *actor], [*critic_target, *actor_target]
+        self._sources: list[th.Tensor] = [*critic, *actor]
+        self._targets: list[th.Tensor] = [*critic_target, *actor_target]
         self._actor_parameters, self._critic_parameters = actor, critic
         self._actor_adam, self._critic_adam = FastAdam(model.actor.optimizer), FastAdam(model.critic.optimizer)  # type: ignore[arg-type]
         self.n_features = model.actor.features_dim

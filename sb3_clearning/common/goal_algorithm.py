@@ -66,6 +66,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     updater_class: ClassVar[type[Updater]]
     #: A faster updater with the same results, used where it supports the model.
     fast_updater_class: ClassVar[type[FastUpdater]]
+    _updater: Updater
     #: Whether the update reads the batches' returns.
     _needs_returns: ClassVar[bool] = False
 
@@ -146,8 +147,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         kwargs = dict(self.replay_buffer_kwargs)
         if not kwargs.pop("handle_timeout_termination", True):
             raise ValueError(
-                "`handle_timeout_termination` in `replay_buffer_kwargs` must be True: a GoalReplayBuffer always tells timeouts "
-                "from terminations."
+                "`handle_timeout_termination` in `replay_buffer_kwargs` must be True: a GoalReplayBuffer always distinguishes "
+                "timeouts from terminations."
             )
         self.replay_buffer_kwargs = kwargs
         unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(kwargs)
@@ -174,7 +175,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         self._metrics = TensorMeans()
         self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
         fast = self.fast_updater_class.try_build(self, self._metrics)
-        self._updater: Updater = fast or self.updater_class(self, self._metrics)
+        self._updater = fast or self.updater_class(self, self._metrics)
         # What callbacks have to undo when learning ends, however it ends.
         self._while_learning = contextlib.ExitStack()
         # Called when environments have died, before that is raised.

@@ -73,8 +73,8 @@ class Updater:
         """Polyak averaging of all targets, in one kernel."""
         model = self.model
         # A shared features extractor belongs to both networks and must not follow twice.
-        sources = list(dict.fromkeys([*model.critic.parameters(), *model.actor.parameters()]))
-        targets = list(dict.fromkeys([*model.critic_target.parameters(), *model.actor_target.parameters()]))
+        sources: list[th.Tensor] = list(dict.fromkeys([*model.critic.parameters(), *model.actor.parameters()]))
+        targets: list[th.Tensor] = list(dict.fromkeys([*model.critic_target.parameters(), *model.actor_target.parameters()]))
         th._foreach_lerp_(targets, sources, model.tau)
         # Running statistics are copied, see SB3's issue 996
         for target, source in (

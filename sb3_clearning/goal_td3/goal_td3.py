@@ -65,6 +65,7 @@ class GoalTD3(GoalAlgorithm):
     """
 
     updater_class, fast_updater_class = QUpdater, FastQUpdater
+    _updater: QUpdater
     _needs_returns = True
 
     def __init__(

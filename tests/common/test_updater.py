@@ -144,7 +144,7 @@ def test_replaced_optimizer_state_counts() -> None:
 # -- hooks -------------------------------------------------------------------------------------------------------------------
 
 
-def output_layer(network: Any) -> nn.Module:
+def output_layer(network: Any) -> Any:
     """A layer that TD3's critic loss alone uses (its actor ascends the first critic), or the actor's last one."""
     if hasattr(network, "mu"):
         return network.mu[-2]
