@@ -1,4 +1,4 @@
-"""What makes a space that of a goal environment, and the errors that say what to do if it is not."""
+"""Checks of a goal environment's spaces. Errors say what to do."""
 
 from typing import Any
 
@@ -9,11 +9,7 @@ GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 
 
 def check_goal_space(space: spaces.Space) -> None:
-    """
-    Raise an error unless the observation space is that of a goal environment.
-
-    :param space: The observation space
-    """
+    """Raise an error unless the observation space is that of a goal environment."""
     if not isinstance(space, spaces.Dict):
         raise ValueError(
             f"C-learning needs a goal environment, whose observations are a Dict with the keys {GOAL_KEYS}, but this one has "
@@ -36,11 +32,7 @@ def check_goal_space(space: spaces.Space) -> None:
 
 
 def check_action_space(space: spaces.Space) -> None:
-    """
-    Raise an error unless the action space is a bounded Box.
-
-    :param space: The action space
-    """
+    """Raise an error unless the action space is a bounded Box of floats."""
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
         raise ValueError(
             f"CLearning, like TD3, needs continuous actions: a Box action space of floats, not {space}. For discrete actions "

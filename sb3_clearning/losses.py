@@ -199,10 +199,10 @@ ELEMENTWISE_LOSSES = {"bce": cross_entropy, "mse": squared_error}
 
 def log_ratio(logits: th.Tensor) -> th.Tensor:
     r"""
-    What an actor can ascend in the place of :math:`\log C`: the logit,
+    An alternative to :math:`\log C` as the actor's objective: the logit,
     :math:`\log C / (1 - C) = \log p^+(g \mid s, a) - \log p(g)`. The best action is the same. But the gradient of
-    :math:`\log C` with respect to the logit is :math:`1 - C`, so that goals which are nearly surely reached hardly count any
-    more; that of the logit is 1 everywhere.
+    :math:`\log C` with respect to the logit is :math:`1 - C`, so that goals which are almost surely reached hardly count;
+    that of the logit is 1 everywhere.
 
     :param logits: ``(batch,)``
     :return: The logits

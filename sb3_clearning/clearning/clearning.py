@@ -34,14 +34,13 @@ class CLearning(GoalAlgorithm):
     :param gamma: The discount factor: future goals lie about :math:`1/(1-\gamma)` steps ahead. The first thing to tune
     :param train_freq: Update the model every ``train_freq`` steps, or a tuple like ``(5, "step")`` or ``(2, "episode")``
     :param gradient_steps: How many gradient steps to do after each rollout; -1: as many as environment steps
-    :param action_noise: Exploration: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None, or an
-        ActionNoise
+    :param action_noise: Exploration: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None, or an ActionNoise
     :param replay_buffer_class: GoalReplayBuffer or a subclass of it
     :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
-    :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the classifiers are bootstrapped
-        from the state behind them. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Beyond the
-        horizon :math:`1/(1-\gamma)` more steps change little
+    :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the state after them is
+        bootstrapped from. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Steps beyond the
+        horizon :math:`1/(1-\gamma)` change little
     :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the classifiers
     :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
     :param target_noise_clip: Limit of that noise
@@ -60,14 +59,12 @@ class CLearning(GoalAlgorithm):
     :param classifier_loss: "bce" (cross entropy) or "mse"
     :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit
         :math:`\log p^+(g \mid s, a) - \log p(g)`
-    :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" a state in which the
-        environment terminated is stayed in for ever
-    :param commanded_goal_fraction: The share of the random goals that are taken from commanded goals instead of visited states
+    :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" the agent is assumed to
+        remain in the terminal state
+    :param commanded_goal_fraction: The share of random goals drawn from commanded goals instead of visited states
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
-        correlated)
-    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
-        their bounds keep a gradient
+    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform, correlated in time)
+    :param pre_tanh_penalty: Coefficient of an L2 penalty on pre-tanh actions; keeps gradients alive at the bounds
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
@@ -162,7 +159,7 @@ class CLearning(GoalAlgorithm):
         if not isinstance(self.lambda_on_w, bool):
             raise ValueError(f"`lambda_on_w` must be True or False, not {self.lambda_on_w!r}.")
         if self.n_steps > 1 and self.lambda_ < 1 and not self.lambda_on_w:
-            # Steps are fewer near the end of an episode, and so the odds' mass would depend on the state.
+            # Near an episode's end there are fewer steps, so the odds' mass would depend on the state.
             raise ValueError("`n_steps` above 1 needs `lambda_on_w=True` (or `lambda_=1`, where it makes no difference).")
         for name, allowed in (
             ("classifier_loss", tuple(ELEMENTWISE_LOSSES)),
@@ -174,9 +171,9 @@ class CLearning(GoalAlgorithm):
 
     def relabelling(self) -> dict[str, float]:
         r"""
-        Half of a batch has random goals, the other half next and future ones, as many of each as of the other. The appendix's
-        table has :math:`\lambda/2` and :math:`(1-\lambda)/2` of them; here lambda is in their weights alone, so that the
-        classifiers' loss is the same and the future goals, which carry most of its weight, are not few where lambda is near 1.
+        Half of a batch has random goals, a quarter each next and future ones. The appendix's table has :math:`\lambda/2` and
+        :math:`(1-\lambda)/2` of these. Here lambda is in their weights alone: the loss is the same, and future goals, which
+        carry most of its weight, are not scarce where lambda is near 1.
 
         :return: For each kind of goal its share of a batch
         """
@@ -200,10 +197,7 @@ class CLearning(GoalAlgorithm):
 
     @property
     def future(self) -> PolicyFuture:
-        """
-        :return: Answers to questions about the future of this policy, with the goal that is asked about as the commanded
-            one
-        """
+        """:return: Predictions of this policy's future, for each goal as the commanded one"""
         return PolicyFuture(self)
 
     def _absorbing(self) -> bool:

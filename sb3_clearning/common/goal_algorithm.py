@@ -1,4 +1,4 @@
-"""What C-learning and the Q-learning baselines share: a TD3 for goal environments that reads no reward."""
+"""GoalAlgorithm: what CLearning and GoalTD3 share, a TD3 for goal environments that reads no reward."""
 
 import contextlib
 import math
@@ -41,18 +41,11 @@ SAMPLE_AHEAD = 8192
 
 class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     """
-    A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
-    logs and training on offline data. Subclasses say how the goals are relabelled and which :class:`Updater` does the updates.
+    A TD3 for goal environments: exploration by default, a :class:`GoalReplayBuffer`, distances to the goal in the logs, and
+    offline training. Subclasses define the relabelling and the :class:`Updater`.
 
-    :param policy: The policy model to use ("MultiInputPolicy")
-    :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
-    :param action_noise: The noise added to actions: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None,
-        or an ActionNoise
-    :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
-        correlated)
-    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
-        their bounds keep a gradient
+    The arguments are those of :class:`CLearning` and :class:`GoalTD3`.
+
     :param td3_arguments: TD3's other arguments
     """
 
@@ -62,7 +55,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     critic_target: ClassifierCritic  # type: ignore[assignment]
     replay_buffer: GoalReplayBuffer
     n_steps: float  # type: ignore[assignment]  # float("inf") is allowed
-    #: The update, by definition. A subclass with an updater of its own names it here.
+    #: Defines the update. A subclass with a custom update sets its updater here.
     updater_class: ClassVar[type[Updater]]
     #: A faster updater with the same results, used where it supports the model.
     fast_updater_class: ClassVar[type[FastUpdater]]
@@ -83,7 +76,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     ):
         if env is not None:  # load() passes None
             env = maybe_make_env(env, td3_arguments.get("verbose", 0))
-            # Before SB3's own checks: these errors say what to do.
+            # Before SB3's checks, whose errors do not say what to do.
             check_goal_space(env.observation_space)
             check_action_space(env.action_space)
         if policy in ("MlpPolicy", "CnnPolicy"):
@@ -98,7 +91,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         self.noise_std = noise_std
         self.warmup_noise = warmup_noise
         self.pre_tanh_penalty = pre_tanh_penalty
-        # States are stored once in any case, and SB3 would look for arrays that this buffer does not have.
+        # States are always stored once, and SB3 would look for arrays that this buffer does not have.
         self.optimize_memory_usage = False
         if _init_setup_model:
             self._setup_model()
@@ -165,7 +158,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
 
     def _setup_model(self) -> None:
         self._check_arguments()
-        # SB3 knows n steps only from its own buffer for returns of rewards, and warns of any other.
+        # SB3 knows n steps only from its buffer for returns of rewards, and warns about any other.
         n_steps, self.n_steps = self.n_steps, 1
         super()._setup_model()
         self.n_steps = n_steps

@@ -166,7 +166,7 @@ class CLearningPolicy(TD3Policy):
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """
-        :param features_extractor: The features extractor, or None for one of its own
+        :param features_extractor: The features extractor; None: a new one
         :return: A new actor
         """
         actor_class = GaussianActor if self.stochastic_actor else Actor
@@ -174,7 +174,7 @@ class CLearningPolicy(TD3Policy):
 
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> ClassifierCritic:  # type: ignore[override]
         """
-        :param features_extractor: The features extractor, or None for one of its own
+        :param features_extractor: The features extractor; None: a new one
         :return: New classifiers
         """
         return ClassifierCritic(**self._update_features_extractor(self.critic_kwargs, features_extractor)).to(self.device)

@@ -25,9 +25,8 @@ RELABELLING: dict[str, dict[str, float]] = {
 
 class GoalTD3(GoalAlgorithm):
     r"""
-    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode over, where the goal is the next
-    state. With next and random goals this is Eq. "q-learning-loss" of the paper, with the squared error in the place of the
-    cross entropy unless ``q_loss`` says otherwise.
+    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode ends, where the goal is the next
+    state. With next and random goals and ``q_loss="bce"`` this is Eq. "q-learning-loss" of the paper.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
@@ -57,10 +56,8 @@ class GoalTD3(GoalAlgorithm):
         "original", "next", "final", "future", "random" and "commanded" goals that add up to 1
     :param q_loss: "mse", or "bce" with Q as the logistic function of the network's output
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
-        correlated)
-    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
-        their bounds keep a gradient
+    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform, correlated in time)
+    :param pre_tanh_penalty: Coefficient of an L2 penalty on pre-tanh actions; keeps gradients alive at the bounds
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 

@@ -71,7 +71,7 @@ class FirstClassifier(FirstClassifierActor):
 
 
 class CommandedGoalsActor(AppendixShares):
-    """CLearning whose actor, and not its classifiers, is trained for commanded goals too, on batches of its own."""
+    """CLearning whose actor, and not its classifiers, is trained for commanded goals too, on separate batches."""
 
     updater_class, fast_updater_class = _ActorGoalsUpdater, _FastActorGoalsUpdater
     actor_goals: ClassVar[dict[str, float]] = {"random": 0.5, "commanded": 0.5}
