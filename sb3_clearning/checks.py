@@ -1,4 +1,4 @@
-"""Checks of arguments whose errors name the argument, what it may be, and what it was."""
+"""Argument checks. Errors name the argument, its valid values and the value."""
 
 from numbers import Integral, Real
 from typing import Any
@@ -8,19 +8,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 
 def is_number(value: Any, whole: bool = False) -> bool:
-    """
-    :param value: Any value
-    :param whole: Whether it must be an integer
-    :return: Whether it is a number, which a bool is not
-    """
+    """:return: Whether a value is a real number, if ``whole`` an integer. A bool is neither"""
     return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
 
 
 def are_sizes(value: Any) -> bool:
-    """
-    :param value: Any value
-    :return: Whether it is a list or tuple of the sizes of layers, which may be empty
-    """
+    """:return: Whether a value is a list or tuple of layer sizes, possibly empty"""
     return isinstance(value, (list, tuple)) and all(is_number(size, whole=True) and size >= 1 for size in value)
 
 
@@ -31,12 +24,7 @@ def check_sizes(name: str, value: Any) -> None:
 
 
 def check_steps(name: str, value: Any) -> None:
-    """
-    Raise an error unless a value is a number of steps. A float may be whole: people write ``learn(1e6)``.
-
-    :param name: The argument's name
-    :param value: Its value
-    """
+    """Raise an error unless a value is a number of steps. Whole floats are: people write ``learn(1e6)``."""
     check_number(name, int(value) if isinstance(value, float) and value.is_integer() else value, 0, whole=True)
 
 
@@ -47,12 +35,9 @@ def check_number(
     Raise an error unless a value is a number within a range.
 
     :param name: The argument's name
-    :param value: Its value
-    :param low: The smallest allowed
-    :param high: The largest allowed
     :param whole: Whether it must be an integer
-    :param open_ends: Which ends do not belong to the range: "low", "high", "both" or none
-    :param hint: What else to say
+    :param open_ends: Which ends are excluded: "low", "high", "both" or ""
+    :param hint: Is added to the message
     """
     kind = Integral if whole else Real
     right = is_number(value, whole)
@@ -67,9 +52,7 @@ def check_number(
 
 
 def check_callback(callback: Any) -> None:
-    """
-    :param callback: What was given to ``learn``; if it is no callback, that is an error before the first step
-    """
+    """Raise an error unless ``learn`` can use the callback."""
     each = callback if isinstance(callback, list) else [callback]
     for one in each:
         if one is not None and not callable(one) and not isinstance(one, BaseCallback):
@@ -77,11 +60,7 @@ def check_callback(callback: Any) -> None:
 
 
 def check_logits(**logits: Any) -> None:
-    """
-    Raise an error unless all are tensors of floats.
-
-    :param logits: The tensors by the names of the arguments
-    """
+    """Raise an error unless all arguments are tensors of floats."""
     for name, value in logits.items():
         if not isinstance(value, th.Tensor) or not value.is_floating_point():
             kind = f"a tensor of {value.dtype}" if isinstance(value, th.Tensor) else type(value).__name__
@@ -89,11 +68,7 @@ def check_logits(**logits: Any) -> None:
 
 
 def check_same_batch(**tensors: th.Tensor) -> None:
-    """
-    Raise an error unless the tensors' batches, their last axes, have the same size.
-
-    :param tensors: The tensors by the names of the arguments
-    """
+    """Raise an error unless the tensors' batches, their last axes, have the same size."""
     check_logits(**tensors)
     sizes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len({shape[-1:] for shape in sizes.values()}) > 1:

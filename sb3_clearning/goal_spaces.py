@@ -35,11 +35,11 @@ def check_goal_space(space: spaces.Space) -> None:
 
 
 def check_action_space(space: spaces.Space) -> None:
-    """Raise an error unless the action space is a bounded Box."""
-    if not isinstance(space, spaces.Box):
+    """Raise an error unless the action space is a bounded Box of floats."""
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
         raise ValueError(
-            f"CLearning, like TD3, needs continuous actions: a Box action space, not {space}. For discrete actions wrap the "
-            "environment so that it takes a Box."
+            f"CLearning, like TD3, needs continuous actions: a Box action space of floats, not {space}. For discrete actions "
+            "wrap the environment so that it takes such a Box."
         )
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ValueError(

@@ -36,8 +36,7 @@ def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tenso
     """
     # The exponential of the clipped logit, not the clip of the exponential: a logit of 100 gives `clip`, not inf. Without a
     # clip the square root of the type's largest number is the limit (1.8e19 in float32), as a label of inf/inf would be NaN.
-    if not isinstance(clip, (int, float)) or not clip > 0:
-        raise ValueError(f"`clip` must be above 0 (inf: no limit), not {clip!r}.")
+    check_number("clip", clip, 0, open_ends="low", hint=" (inf: no limit)")
     limit = min(math.log(clip), math.log(th.finfo(logits.dtype).max) / 2)
     return logits.detach().clamp(max=limit).exp()
 
@@ -153,6 +152,20 @@ def random_label_and_weight(w: th.Tensor, gamma: Discount, lambda_: float = 1.0)
     return discounted / weight, weight
 
 
+def log_mass(gamma: float, lambda_: float, bootstrap_factor: float) -> float:
+    r"""
+    With the factor f on w the classifiers' odds w satisfy
+    :math:`w = [\lambda (1 - \gamma) p(s' = g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`,
+    so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`: with f = lambda to 1, as a density.
+
+    :param gamma: The discount factor, below 1
+    :param lambda_: The weight of TD against Monte Carlo
+    :param bootstrap_factor: f
+    :return: The log of that mass, by which the logits are above those of a density
+    """
+    return math.log((1 - lambda_ * gamma) / (1 - bootstrap_factor * gamma))
+
+
 def cross_entropy(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
     r"""
     Weighted cross entropy :math:`-\mathrm{weight}\,[y \log C(F=1) + (1 - y) \log C(F=0)]`, elementwise.
@@ -186,10 +199,10 @@ ELEMENTWISE_LOSSES = {"bce": cross_entropy, "mse": squared_error}
 
 def log_ratio(logits: th.Tensor) -> th.Tensor:
     r"""
-    What an actor can ascend in the place of :math:`\log C`: the logit,
+    An alternative to :math:`\log C` as the actor's objective: the logit,
     :math:`\log C / (1 - C) = \log p^+(g \mid s, a) - \log p(g)`. The best action is the same. But the gradient of
-    :math:`\log C` with respect to the logit is :math:`1 - C`, so that goals which are nearly surely reached hardly count any
-    more; that of the logit is 1 everywhere.
+    :math:`\log C` with respect to the logit is :math:`1 - C`, so that goals which are almost surely reached hardly count;
+    that of the logit is 1 everywhere.
 
     :param logits: ``(batch,)``
     :return: The logits

@@ -76,7 +76,7 @@ class GoalCollecting(RunState):
 
     def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
         """:return: The policy's actions for exploration, within [-1, 1] and without noise"""
-        return self.policy.scale_action(self.policy.predict(obs, deterministic=False)[0])
+        return self.policy.scale_action(self.predict(obs, deterministic=False)[0])
 
     def predict(
         self,

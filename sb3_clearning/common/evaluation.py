@@ -1,4 +1,4 @@
-"""Evaluation as in the paper: the deterministic policy, fixed seeds apart from training's, distance at the episode's end."""
+"""Evaluation as in the paper: deterministic policy, fixed seeds that training does not use, distance at the episode's end."""
 
 from collections.abc import Callable
 from typing import Any

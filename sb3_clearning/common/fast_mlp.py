@@ -1,12 +1,12 @@
 """
-Plain ReLU networks with their gradients written out, for the update's fast path.
+ReLU networks with their gradients written out, and Adam's step, for the fast updater.
 
-Autograd's graph, its allocations and the optimizer's Python cost half as much again as the matrix products of networks of
-the usual size. Here each product writes into memory that is reused, views are made once, and nothing is computed for
-parameters that get no gradient.
+Autograd's graph, its allocations and the optimizer's Python take half as long again as the matrix products of networks of the
+usual size. Here products write into reused memory, views are made once, and parameters without a gradient cost nothing.
 """
 
 from collections.abc import Sequence
+from operator import is_
 
 import torch as th
 from torch import nn
@@ -26,7 +26,6 @@ class _Layer:
 
     def __init__(self, module: BatchedLinear | nn.Linear):
         self.module = module
-        self.pointers = (module.weight.data_ptr(), module.bias.data_ptr())
         self.weight = self._batched(module.weight.data)
         self.weight_t = self.weight.transpose(1, 2)
         self.bias = module.bias.data.reshape(len(self.weight), 1, -1)
@@ -48,17 +47,12 @@ class _Layer:
         self.weight_gradient = self._batched(self._gradient)
         self.column_gradients = self.weight_gradient[:, :, 0].unbind() if self.is_column else ()
 
-    def is_current(self) -> bool:
-        """:return: Whether the parameters are still in the memory that the views show, and none was frozen since"""
-        weight, bias = self.module.weight, self.module.bias
-        return (weight.data_ptr(), bias.data_ptr()) == self.pointers and weight.requires_grad and bias.requires_grad
-
     def write_gradients(self, inputs: th.Tensor, gradient: th.Tensor) -> None:
         """
         :param inputs: The layer's inputs, ``(n, batch, in)``
         :param gradient: The loss's gradient with respect to its outputs, ``(n, batch, out)``
         """
-        if self.module.weight.grad is not self._gradient:  # someone has called `zero_grad`
+        if self.module.weight.grad is not self._gradient:  # `zero_grad` was called
             self._bind_gradients()
         if self.is_column:
             for rows, column, result in zip(inputs, gradient[:, :, 0], self.column_gradients, strict=True):
@@ -68,10 +62,10 @@ class _Layer:
         th.sum(gradient, dim=1, keepdim=True, out=self.bias_gradient)
 
 
-class PlainMLP:
+class FastMLP:
     """
-    ``n`` networks of the same shape, ReLU between their layers, as batched products. It holds no parameters: it works on
-    those of a module and writes their gradients to ``.grad``.
+    ``n`` networks of the same shape, ReLU between their layers, as batched products. It works on the parameters of modules,
+    as long as these stay in the same memory, and writes their gradients to ``.grad``.
 
     :param modules: BatchedLinear layers, or ``nn.Linear`` layers for ``n = 1``
     """
@@ -89,15 +83,13 @@ class PlainMLP:
         :param linear: The class of its linear layers
         :return: Its linear layers if it is linear layers with ReLU between them and at least one hidden layer, else None
         """
+        if type(network) is not nn.Sequential:
+            return None
         modules = list(network)
         alternate = all(type(module) is (linear, nn.ReLU)[i % 2] for i, module in enumerate(modules))
         if len(modules) < 3 or len(modules) % 2 == 0 or not alternate:
             return None
         return modules[::2]
-
-    def is_current(self) -> bool:
-        """:return: Whether the parameters are still where they were when this was made (``Module.to`` moves them)"""
-        return all(layer.is_current() for layer in self.layers)
 
     def _buffers(self, store: dict[int, list[th.Tensor]], batch: int, like: th.Tensor) -> list[th.Tensor]:
         if batch not in store:
@@ -166,7 +158,7 @@ class PlainMLP:
         return th.mm(gradient, self.layers[0].weight_t[network][:, columns])
 
 
-class PlainAdam:
+class FastAdam:
     """
     The same step as a fused ``optimizer.step()``, on the same state, without its Python.
 
@@ -175,17 +167,16 @@ class PlainAdam:
 
     def __init__(self, optimizer: th.optim.Adam):
         self.optimizer = optimizer
-        self.parameters: list[th.Tensor] = optimizer.param_groups[0]["params"]
-        self._first: th.Tensor | None = None
+        self._parameters: list[th.Tensor] = []
         self._averages: list[th.Tensor] = []
         self._squares: list[th.Tensor] = []
         self._steps: list[th.Tensor] = []
 
     @staticmethod
-    def applies(optimizer: th.optim.Optimizer) -> bool:
+    def supports(optimizer: th.optim.Optimizer) -> bool:
         """
         :param optimizer: An optimizer
-        :return: Whether :meth:`step` can stand for its step
+        :return: Whether :meth:`step` equals its step
         """
         if type(optimizer) is not th.optim.Adam or len(optimizer.param_groups) != 1:
             return False
@@ -193,23 +184,31 @@ class PlainAdam:
         options = ("amsgrad", "maximize", "differentiable", "capturable", "decoupled_weight_decay")
         return bool(group["fused"]) and not any(group.get(name) for name in options) and not isinstance(group["lr"], th.Tensor)
 
+    def bind(self) -> None:
+        """Look up the optimizer's state, which someone may have loaded or replaced."""
+        self._parameters = self.optimizer.param_groups[0]["params"]
+        state = self.optimizer.state
+        if all(map(is_, state, self._parameters)):  # as a rule in the same order: no lookups
+            states = list(state.values())
+        else:
+            states = [state.get(parameter, {}) for parameter in self._parameters]
+        if len(states) < len(self._parameters) or not all(states):
+            states = []
+        self._averages, self._squares, self._steps = (
+            [entry[name] for entry in states] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
+
     def step(self) -> None:
         """Descend the gradients in the parameters' ``.grad``."""
-        state = self.optimizer.state
-        if len(state) < len(self.parameters):  # the first step: let the optimizer make its state
+        if not self._steps:  # the first step creates the state
             self.optimizer.step()
+            self.bind()
             return
-        if state[self.parameters[0]]["exp_avg"] is not self._first:  # new, or loaded
-            states = [state[parameter] for parameter in self.parameters]
-            self._averages, self._squares, self._steps = (
-                [entry[name] for entry in states] for name in ("exp_avg", "exp_avg_sq", "step")
-            )
-            self._first = self._averages[0]
         group = self.optimizer.param_groups[0]
         th._foreach_add_(self._steps, 1)
         th._fused_adam_(
-            self.parameters,
-            [parameter.grad for parameter in self.parameters],  # type: ignore[misc]
+            self._parameters,
+            [parameter.grad for parameter in self._parameters],  # type: ignore[misc]
             self._averages,
             self._squares,
             [],

@@ -1,11 +1,11 @@
-"""What C-learning and the Q-learning baselines share: a TD3 for goal environments that reads no reward."""
+"""GoalAlgorithm: what CLearning and GoalTD3 share, a TD3 for goal environments that reads no reward."""
 
 import math
 import pathlib
+from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import torch as th
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
@@ -16,14 +16,14 @@ from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.common.arguments import constructor_arguments
 from sb3_clearning.common.collecting import GoalCollecting
 from sb3_clearning.common.distances import DistanceTracker
-from sb3_clearning.common.fast_update import PlainUpdate
+from sb3_clearning.common.fast_updater import FastUpdater
 from sb3_clearning.common.input_scaling import fit_extractors, is_due
 from sb3_clearning.common.metrics import TensorMeans
 from sb3_clearning.common.noise import PinkUniformActions
 from sb3_clearning.common.offline_learning import OfflineLearning
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.common.updater import Updater
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
-from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.model_files import ModelFiles
 from sb3_clearning.runs.session import LearnCall, RunSession
@@ -31,27 +31,17 @@ from sb3_clearning.runs.snapshot import normalized_keys
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
-#: The logs are averaged over every so many updates: measuring costs a few per cent of an update.
-MEASURE_EVERY = 10
-
-#: Transitions that are sampled at once at the most, if several gradient steps follow each other.
+#: Most transitions that are sampled at once, for several gradient steps.
 SAMPLE_AHEAD = 8192
 
 
 class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     """
-    A TD3 for goal environments, with exploration by default, a :class:`GoalReplayBuffer`, the distances to the goal in its
-    logs and training on offline data. Subclasses say how the goals are relabelled and what an update is.
+    A TD3 for goal environments: exploration by default, a :class:`GoalReplayBuffer`, distances to the goal in the logs, and
+    offline training. Subclasses define the relabelling and the :class:`Updater`.
 
-    :param policy: The policy model to use ("MultiInputPolicy")
-    :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
-    :param action_noise: The noise added to actions: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None,
-        or an ActionNoise
-    :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
-        correlated)
-    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
-        their bounds keep a gradient
+    The arguments are those of :class:`CLearning` and :class:`GoalTD3`.
+
     :param td3_arguments: TD3's other arguments
     """
 
@@ -61,6 +51,11 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     critic_target: ClassifierCritic  # type: ignore[assignment]
     replay_buffer: GoalReplayBuffer
     n_steps: float  # type: ignore[assignment]  # float("inf") is allowed
+    #: Defines the update. A subclass with a custom update sets its updater here.
+    updater_class: ClassVar[type[Updater]]
+    #: A faster updater with the same results, used where it supports the model.
+    fast_updater_class: ClassVar[type[FastUpdater]]
+    _updater: Updater
     #: Whether the update reads the batches' returns.
     _needs_returns: ClassVar[bool] = False
 
@@ -77,40 +72,38 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     ):
         if env is not None:  # load() passes None
             env = maybe_make_env(env, td3_arguments.get("verbose", 0))
-            # Before SB3's own checks: these errors say what to do.
+            # Before SB3's checks, whose errors do not say what to do.
             check_goal_space(env.observation_space)
             check_action_space(env.action_space)
         if policy in ("MlpPolicy", "CnnPolicy"):
             raise ValueError(f"You must use `MultiInputPolicy` when working with a goal environment's Dict, not {policy}.")
+        if isinstance(policy, type) and not issubclass(policy, CLearningPolicy):
+            raise ValueError(
+                f'`policy` must be "MultiInputPolicy", CLearningPolicy or a subclass of it, not {policy.__module__}.'
+                f"{policy.__name__}: that one has no classifiers."
+            )
         super().__init__(policy, env, _init_setup_model=False, **td3_arguments)  # type: ignore[arg-type]
         self.action_noise = action_noise  # type: ignore[assignment]
         self.noise_std = noise_std
         self.warmup_noise = warmup_noise
         self.pre_tanh_penalty = pre_tanh_penalty
-        # States are stored once in any case, and SB3 would look for arrays that this buffer does not have.
+        # States are always stored once, and SB3 would look for arrays that this buffer does not have.
         self.optimize_memory_usage = False
         if _init_setup_model:
             self._setup_model()
 
     def _check_arguments(self) -> None:
-        """Raise an error for arguments that cannot work, at construction or after loading."""
+        """Raise an error for invalid arguments, at construction or after loading."""
+        if getattr(self, "observation_space", None) is None:
+            raise ValueError("`env` is None, and so the spaces are unknown. Pass an environment, or use `load`.")
+        for name, value in constructor_arguments(self).items():
+            # NumPy's scalars, for example: files hold plain numbers.
+            if name in vars(self) and isinstance(value, Real) and type(value) not in (bool, int, float):
+                setattr(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.n_steps != math.inf:
             check_number("n_steps", self.n_steps, 1, whole=True, hint=' (float("inf"): to the end of the recorded episode)')
         check_number("gamma", self.gamma, 0, 1, open_ends="high")
-        if self.replay_buffer_class is None:
-            self.replay_buffer_class = GoalReplayBuffer
-        if not (isinstance(self.replay_buffer_class, type) and issubclass(self.replay_buffer_class, GoalReplayBuffer)):
-            name = getattr(self.replay_buffer_class, "__name__", repr(self.replay_buffer_class))
-            raise ValueError(
-                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {name}: goals are relabelled "
-                "without rewards. Leave the argument out."
-            )
-        unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(self.replay_buffer_kwargs)
-        if unknown:
-            raise ValueError(
-                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` of CLearning, "
-                "or `relabel` of GoalTD3, say how goals are relabelled. Leave them out."
-            )
+        self._check_replay_buffer_arguments()
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')
         check_number("policy_delay", self.policy_delay, 1, whole=True)
@@ -131,9 +124,37 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         if self.seed is not None:
             check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
 
+    def _check_replay_buffer_arguments(self) -> None:
+        if self.replay_buffer_class is None:
+            self.replay_buffer_class = GoalReplayBuffer
+        if not (isinstance(self.replay_buffer_class, type) and issubclass(self.replay_buffer_class, GoalReplayBuffer)):
+            name = getattr(self.replay_buffer_class, "__name__", repr(self.replay_buffer_class))
+            raise ValueError(
+                f"`replay_buffer_class` must be GoalReplayBuffer or a subclass of it, not {name}: goals are relabelled "
+                "without rewards. Leave the argument out."
+            )
+        kwargs = dict(self.replay_buffer_kwargs)
+        if not kwargs.pop("handle_timeout_termination", True):
+            raise ValueError(
+                "`handle_timeout_termination` in `replay_buffer_kwargs` must be True: a GoalReplayBuffer always distinguishes "
+                "timeouts from terminations."
+            )
+        self.replay_buffer_kwargs = kwargs
+        unknown = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & set(kwargs)
+        if unknown:
+            raise ValueError(
+                f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` of CLearning, "
+                "or `relabel` of GoalTD3, say how goals are relabelled. Leave them out."
+            )
+
+    def _check_not_from(self, algorithm: str, arguments: set[str]) -> None:
+        """Raise an error if the model was loaded from a file of another algorithm, which has other arguments."""
+        if arguments <= vars(self).keys():
+            raise ValueError(f"The file was saved by {algorithm}: load it with `{algorithm}.load`.")
+
     def _setup_model(self) -> None:
         self._check_arguments()
-        # SB3 knows n steps only from its own buffer for returns of rewards, and warns of any other.
+        # SB3 knows n steps only from its buffer for returns of rewards, and warns about any other.
         n_steps, self.n_steps = self.n_steps, 1
         super()._setup_model()
         self.n_steps = n_steps
@@ -142,14 +163,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         self._warmup = PinkUniformActions(self.n_envs, self.replay_buffer.action_dim)
         self._metrics = TensorMeans()
         self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
-        self._critic_parameters: list[th.Tensor] = list(self.critic.parameters())
-        self._actor_parameters: list[th.Tensor] = list(self.actor.parameters())
-        # Each once: a shared features extractor is in both, and would follow twice as fast.
-        sources = [*self._critic_parameters, *self._actor_parameters]
-        targets: list[th.Tensor] = [*self.critic_target.parameters(), *self.actor_target.parameters()]
-        self._source_parameters = list(dict.fromkeys(sources))
-        self._target_parameters = list(dict.fromkeys(targets))
-        self._plain = self._make_plain()
+        fast = self.fast_updater_class.try_build(self, self._metrics)
+        self._updater = fast or self.updater_class(self, self._metrics)
         self._session = RunSession()
 
     def _setup_learn(
@@ -176,21 +191,6 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         """:return: For each kind of goal its share of a batch"""
         raise NotImplementedError()
 
-    def _update(self, batch: GoalBatch) -> None:
-        """One gradient step on a batch."""
-        self._update_critic(batch)
-        if self._n_updates % self.policy_delay == 0:
-            self._update_actor(batch)
-            self._update_targets()
-
-    def _update_critic(self, batch: GoalBatch) -> None:
-        """The critics' gradient step."""
-        raise NotImplementedError()
-
-    def _update_actor(self, batch: GoalBatch) -> None:
-        """The actor's gradient step."""
-        raise NotImplementedError()
-
     def train(self, gradient_steps: int, batch_size: int = 256) -> None:
         """
         Sample the replay buffer and do the updates.
@@ -200,7 +200,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         """
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
-        self._prepare_training()
+        updater = self._updater.ready()
         n_transitions = self.replay_buffer.total_added * self.n_envs
         if is_due(self.policy, n_transitions):
             fit_extractors(self.policy, self._raw_states(), n_transitions, self.replay_buffer.n_episodes)
@@ -219,7 +219,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             )
             for batch in batches:
                 self._n_updates += 1
-                self._update(batch)
+                updater.update(batch, self._n_updates)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
     def _raw_states(self) -> dict[str, np.ndarray]:
@@ -230,66 +230,12 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             normalized |= goals  # they are scaled alike
         return {key: values for key, values in self.replay_buffer.float_states().items() if key not in normalized}
 
-    def _make_plain(self) -> PlainUpdate | None:
-        """:return: The fast path of the update, None if there is none or if the networks are not plain"""
-        return None
-
-    def _prepare_training(self) -> None:
-        """Called before the updates that follow each other."""
-        if self._plain is None:
-            self.policy.set_training_mode(True)  # plain networks act the same in both modes
-        elif not self._plain.is_current():
-            self._plain = self._make_plain()
-
     def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
-        if self._plain is None or not self._plain.actor.is_current():
-            return super()._act(obs)
-        return self._plain.act(obs).reshape(-1, *self.action_space.shape)  # type: ignore[misc]
+        actions = self._updater.act(obs)
+        return super()._act(obs) if actions is None else actions.reshape(-1, *self.action_space.shape)  # type: ignore[misc]
 
     def _absorbing(self) -> bool:
         return False
-
-    def _discounts(self, batch: GoalBatch, part: slice = slice(None)) -> float | th.Tensor:
-        """:return: gamma^m of a part of the batch; gamma with one step"""
-        return self.gamma if batch.discounts is None else batch.discounts[part]
-
-    def _measures(self, name: str) -> bool:
-        """:return: Whether the logged metric includes this update; the first one since a log is always included"""
-        return self._n_updates % MEASURE_EVERY == 0 or name not in self._metrics
-
-    def _next_actions(self, next_obs: dict[str, th.Tensor]) -> th.Tensor:
-        """:return: The actions to bootstrap from: the policy's own samples, or the target actor's with clipped noise"""
-        if self.policy.stochastic_actor:
-            return self.actor(next_obs)
-        actions = self.actor_target(next_obs)
-        noise = th.randn_like(actions).mul_(self.target_policy_noise).clamp_(-self.target_noise_clip, self.target_noise_clip)
-        return (actions + noise).clamp_(-1, 1)
-
-    def _actors_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
-        """:return: The critics' outputs for the actor's actions, ``(n_critics, batch)``, and what its tanh was taken of"""
-        actions, pre_tanh = self.policy.actions_and_pre_tanh(batch.observations)
-        with th.no_grad():
-            features = self.critic.extract_features(batch.observations, self.critic.features_extractor)
-        return self.critic.logits(th.cat([features, actions], dim=1)), pre_tanh
-
-    def _descend_actor(self, loss: th.Tensor, pre_tanh: th.Tensor) -> None:
-        """A step of the actor alone: critics get no gradients, and frozen parameters none either."""
-        loss = loss + self.pre_tanh_penalty * pre_tanh.square().mean()
-        self.actor.optimizer.zero_grad()
-        loss.backward(inputs=[parameter for parameter in self._actor_parameters if parameter.requires_grad])
-        self.actor.optimizer.step()
-
-    def _update_targets(self) -> None:
-        """Polyak averaging of all targets, in one kernel."""
-        with th.no_grad():
-            th._foreach_lerp_(self._target_parameters, self._source_parameters, self.tau)
-            # Running statistics are copied, see SB3's issue 996
-            for target, source in (
-                (self.critic_batch_norm_stats_target, self.critic_batch_norm_stats),
-                (self.actor_batch_norm_stats_target, self.actor_batch_norm_stats),
-            ):
-                if target:
-                    th._foreach_copy_(target, source)
 
     def learn(
         self: SelfGoalAlgorithm,
@@ -332,15 +278,5 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         return constructor_arguments(self)
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["_session", "_plain", "_metrics", "_distances", "_warmup"]
-        own += ["_critic_parameters", "_actor_parameters", "_source_parameters", "_target_parameters"]
+        own = ["_session", "_updater", "_metrics", "_distances", "_warmup"]
         return [*super()._excluded_save_params(), *own]
-
-
-def split_observations(obs: dict[str, th.Tensor], part: slice) -> dict[str, th.Tensor]:
-    """
-    :param obs: Observations of a batch
-    :param part: A part of the batch
-    :return: That part of the observations
-    """
-    return {key: value[part] for key, value in obs.items()}

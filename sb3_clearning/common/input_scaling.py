@@ -1,4 +1,4 @@
-"""The scaling of the networks' inputs follows the data while there is little of it, and what was learned stays as it was."""
+"""Fits the scaling of the networks' inputs to the data, early in training, without changing what the networks compute."""
 
 import warnings
 from collections.abc import Mapping

@@ -166,7 +166,7 @@ class CLearningPolicy(TD3Policy):
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """
-        :param features_extractor: The features extractor, or None for one of its own
+        :param features_extractor: The features extractor; None: a new one
         :return: A new actor
         """
         actor_class = GaussianActor if self.stochastic_actor else Actor
@@ -174,34 +174,40 @@ class CLearningPolicy(TD3Policy):
 
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> ClassifierCritic:  # type: ignore[override]
         """
-        :param features_extractor: The features extractor, or None for one of its own
+        :param features_extractor: The features extractor; None: a new one
         :return: New classifiers
         """
         return ClassifierCritic(**self._update_features_extractor(self.critic_kwargs, features_extractor)).to(self.device)
 
     def set_training_mode(self, mode: bool) -> None:
         """
-        Put the networks into training or evaluation mode. The loop asks for it at every step: walking through all modules
-        costs more than acting does.
+        Put the networks into training or evaluation mode. Every environment step asks for it, and setting the mode of all
+        modules costs more than acting: so it is set only if a module has the other one.
 
         :param mode: Whether to train
         """
-        if not self.training == self.actor.training == self.critic.training == mode:
+        modules = [vars(self.actor), vars(self.critic)]
+        for module in modules:
+            modules += [vars(child) for child in module["_modules"].values() if child is not None]
+        if self.training != mode or any(module["training"] != mode for module in modules):
             super().set_training_mode(mode)
 
     def actions_and_pre_tanh(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
         """
         :param obs: Observations
-        :return: The actor's actions, and what its tanh was taken of (the mean, for the stochastic actor)
+        :return: The actor's actions, and the pre-tanh actions (the mean, for the stochastic actor)
         """
-        if isinstance(self.actor, GaussianActor):
-            mean, log_std, kwargs = self.actor.get_action_dist_params(obs)
-            return self.actor.action_dist.actions_from_params(mean, log_std, **kwargs), mean
-        *layers, tanh = self.actor.mu
-        outputs = self.actor.extract_features(obs, self.actor.features_extractor)
-        for layer in layers:
-            outputs = layer(outputs)
-        return tanh(outputs), outputs
+        # The actor is called as TD3 calls it, so that hooks on it are called, too.
+        found: list[th.Tensor] = []
+        if self.stochastic_actor:
+            handle = self.actor.mu.register_forward_hook(lambda module, inputs, output: found.append(output))
+        else:
+            tanhs = [module for module in self.actor.mu.modules() if isinstance(module, nn.Tanh)]
+            if not tanhs:
+                raise ValueError(f"The actor's `mu` must end in nn.Tanh, as that of TD3's Actor, not {self.actor.mu}.")
+            handle = tanhs[-1].register_forward_hook(lambda module, inputs, output: found.append(inputs[0]))
+        with handle:
+            return self.actor(obs), found[0]
 
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
         if self.stochastic_actor:

@@ -69,7 +69,7 @@ class StandardizingExtractor(CombinedExtractor):
     def _copy_to_host(self) -> None:
         """Keep what every update asks for where no device has to be waited for."""
         self._n_fitted = float(self.n_fitted)
-        self._statistics = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
+        self.statistics = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
 
     def forward(self, observations: TensorDict) -> th.Tensor:
         """
@@ -108,7 +108,7 @@ class StandardizingExtractor(CombinedExtractor):
         :param other: Another extractor of the same observations
         :return: Whether both scale them in the same way
         """
-        return self is other or (self.is_fitted == other.is_fitted and self._statistics == other._statistics)
+        return self is other or (self.is_fitted == other.is_fitted and self.statistics == other.statistics)
 
     def fit(self, states: Mapping[str, np.ndarray], n_transitions: int) -> tuple[th.Tensor, th.Tensor]:
         """

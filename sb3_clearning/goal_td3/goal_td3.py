@@ -6,13 +6,12 @@ from typing import Any
 import torch as th
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
-from torch.nn import functional as F
 
 from sb3_clearning.checks import is_number
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.common.policies import CLearningPolicy
-from sb3_clearning.goal_td3.fast_update import PlainQUpdate
-from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.goal_td3.fast_updater import FastQUpdater
+from sb3_clearning.goal_td3.updater import QUpdater
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer, goal_slices
 
 #: The baselines of the paper's comparison, by name.
@@ -26,9 +25,8 @@ RELABELLING: dict[str, dict[str, float]] = {
 
 class GoalTD3(GoalAlgorithm):
     r"""
-    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode over, where the goal is the next
-    state. With next and random goals this is Eq. "q-learning-loss" of the paper, with the squared error in the place of the
-    cross entropy unless ``q_loss`` says otherwise.
+    Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode ends, where the goal is the next
+    state. With next and random goals and ``q_loss="bce"`` this is Eq. "q-learning-loss" of the paper.
 
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
@@ -58,14 +56,13 @@ class GoalTD3(GoalAlgorithm):
         "original", "next", "final", "future", "random" and "commanded" goals that add up to 1
     :param q_loss: "mse", or "bce" with Q as the logistic function of the network's output
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform and temporally
-        correlated)
-    :param pre_tanh_penalty: The actor's loss has this times the mean square of what its tanh is taken of, so that actions at
-        their bounds keep a gradient
+    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform, correlated in time)
+    :param pre_tanh_penalty: Coefficient of an L2 penalty on pre-tanh actions; keeps gradients alive at the bounds
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
-    _plain: PlainQUpdate | None
+    updater_class, fast_updater_class = QUpdater, FastQUpdater
+    _updater: QUpdater
     _needs_returns = True
 
     def __init__(
@@ -138,6 +135,7 @@ class GoalTD3(GoalAlgorithm):
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
+        self._check_not_from("CLearning", {"lambda_", "actor_loss"})
         if isinstance(self.relabel, Mapping):
             named = all(is_number(share) for share in self.relabel.values())
         else:
@@ -151,65 +149,6 @@ class GoalTD3(GoalAlgorithm):
         if self.q_loss not in ("mse", "bce"):
             raise ValueError(f'`q_loss` must be "mse" or "bce", not {self.q_loss!r}.')
 
-    def _make_plain(self) -> PlainQUpdate | None:
-        return PlainQUpdate.of(self, GoalTD3)
-
     def relabelling(self) -> dict[str, float]:
         """:return: For each kind of goal its share of a batch"""
         return RELABELLING[self.relabel] if isinstance(self.relabel, str) else dict(self.relabel)
-
-    def _values(self, outputs: th.Tensor) -> th.Tensor:
-        """:return: Q of the networks' outputs"""
-        return outputs.sigmoid() if self.q_loss == "bce" else outputs
-
-    @th.no_grad()
-    def _targets(self, batch: GoalBatch) -> th.Tensor:
-        """
-        :return: The n-step targets, ``(batch,)``: gamma^(k-1) where the goal is the state k <= m steps ahead, else
-            gamma^m Q(s_{t+m}, a', g). With one step that is 1 where the goal is the next state, else gamma Q(s', a', g)
-        """
-        if self._plain is not None:
-            outputs = self._plain.next_outputs(batch, slice(None))
-        else:
-            outputs = self.critic_target(batch.next_observations, self._next_actions(batch.next_observations))
-        values = self._values(outputs).amin(dim=0)
-        missed = (batch.returns == 0).to(values.dtype)
-        return batch.returns + missed * self._discounts(batch) * values
-
-    def _update_critic(self, batch: GoalBatch) -> None:
-        """Descend the sum of the critics' losses."""
-        targets = self._targets(batch)
-        if self._plain is not None:
-            outputs = self._plain.update_critic(batch, targets)
-        else:
-            outputs = self.critic(batch.observations, batch.actions)
-            loss = self._critic_loss(outputs, targets)
-            self.critic.optimizer.zero_grad()
-            loss.backward()
-            self.critic.optimizer.step()
-        if self._measures("train/critic_loss"):
-            outputs = outputs.detach()
-            self._metrics.add(
-                {
-                    "train/critic_loss": self._critic_loss(outputs, targets),
-                    "train/q_mean": self._values(outputs).mean(),
-                    "train/reached": (batch.returns > 0).float().mean(),
-                }
-            )
-
-    def _critic_loss(self, outputs: th.Tensor, targets: th.Tensor) -> th.Tensor:
-        """:return: The sum over the critics of the mean loss"""
-        if self.q_loss == "mse":
-            return F.mse_loss(outputs, targets.expand_as(outputs), reduction="none").mean(dim=1).sum()
-        return (F.softplus(outputs) - targets * outputs).mean(dim=1).sum()
-
-    def _update_actor(self, batch: GoalBatch) -> None:
-        """Ascend the first critic's Q, as TD3 does."""
-        if self._plain is not None:
-            outputs = self._plain.update_actor(batch)
-        else:
-            all_outputs, pre_tanh = self._actors_outputs(batch)
-            outputs = all_outputs[0]
-            self._descend_actor(-self._values(outputs).mean(), pre_tanh)
-        if self._measures("train/actor_loss"):
-            self._metrics.add({"train/actor_loss": -self._values(outputs.detach()).mean()})

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch as th
 
-from sb3_clearning import losses
+from sb3_clearning import CLearning, losses
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
 
@@ -25,6 +25,10 @@ N_OUTCOMES, N_CHOICES = 6, 4
 N_FUTURES = 400_000
 TOLERANCE = 0.05
 SEEDS_AND_GAMMAS = [(0, 0.5), (1, 0.8), (2, 0.9)]
+
+
+def mass(model: CLearning) -> float:
+    return losses.log_mass(model.gamma, model.lambda_, model.bootstrap_factor)
 
 
 class MDP(NamedTuple):
@@ -266,8 +270,8 @@ def test_the_mixture_without_lambda_on_w_looks_further_ahead(seed: int, gamma: f
     assert np.abs(_train(loss, _assignments(gamma)) - np.log(expected / mdp.marginal())).max() <= TOLERANCE
 
     model = small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=False)
-    np.testing.assert_allclose(expected.sum(axis=-1), np.exp(model.log_mass))
-    assert small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=True).log_mass == 0
+    np.testing.assert_allclose(expected.sum(axis=-1), np.exp(mass(model)))
+    assert mass(small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=True)) == 0
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.4, 1.0])
@@ -276,12 +280,12 @@ def test_what_follows_a_true_end_has_the_mass_of_any_other_future(lambda_: float
     model = small_model(PointEnv(), lambda_=lambda_, lambda_on_w=lambda_on_w, gamma=0.9, terminal="absorbing").learn(30)
     batch = model.replay_buffer.sample_goals(64, model.relabelling(), model.gamma)[0]
     batch.dones = th.ones(64)
-    labels, weights, w = model._labels_and_weights(batch)
-    positive = slice(0, model._random_part(batch).start)
+    labels, weights, w = model._updater.labels_and_weights(batch)
+    positive = slice(0, model._updater.random_part(batch).start)
     if lambda_ > 0 or not lambda_on_w:
-        assert float(weights[positive].sum()) == pytest.approx(np.exp(model.log_mass), rel=1e-5)
+        assert float(weights[positive].sum()) == pytest.approx(np.exp(mass(model)), rel=1e-5)
     assert (w == 0).all()
-    assert float(labels[model._random_part(batch)].sum()) == 0
+    assert float(labels[model._updater.random_part(batch)].sum()) == 0
 
 
 def _optimal_values(mdp: MDP, gamma: float) -> np.ndarray:

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch as th
 
-import sb3_clearning.clearning.clearning as clearning
+import sb3_clearning.clearning.updater as updater
 from sb3_clearning import CLearning, GoalBatch
-from sb3_clearning.common.fast_update import PlainUpdate
+from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.common.fast_updater import FastUpdater
 from sb3_clearning.losses import cross_entropy
 from tests.support.goal_envs import CorridorEnv
 
@@ -105,28 +106,28 @@ def test_learns_with_other_seeds(seed: int) -> None:
 
 
 def _flipped_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(clearning.ELEMENTWISE_LOSSES, "bce", lambda logits, *rest: cross_entropy(-logits, *rest))
+    monkeypatch.setitem(updater.ELEMENTWISE_LOSSES, "bce", lambda logits, *rest: cross_entropy(-logits, *rest))
 
 
 def _flipped_logit_of_w(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = clearning.importance_weight
-    monkeypatch.setattr(clearning, "importance_weight", lambda logits, clip: right(-logits, clip))
+    right = updater.importance_weight
+    monkeypatch.setattr(updater, "importance_weight", lambda logits, clip: right(-logits, clip))
 
 
 def _dropped_factor(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = CLearning._labels_and_weights
+    right = ClassifierUpdater.labels_and_weights
 
-    def without(self: CLearning, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+    def without(self: ClassifierUpdater, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         labels, weights, w = right(self, batch)
-        weights[batch.kinds["next"]] /= 1 - self.gamma
+        weights[batch.kinds["next"]] /= 1 - self.model.gamma
         return labels, weights, w
 
-    monkeypatch.setattr(CLearning, "_labels_and_weights", without)
+    monkeypatch.setattr(ClassifierUpdater, "labels_and_weights", without)
 
 
 def _constant_w(value: float) -> Patch:
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(clearning, "importance_weight", lambda logits, clip: th.full_like(logits, value))
+        monkeypatch.setattr(updater, "importance_weight", lambda logits, clip: th.full_like(logits, value))
 
     return patch
 
@@ -142,8 +143,8 @@ def _constant_w(value: float) -> Patch:
     ],
 )
 def test_a_broken_loss_does_not_pass(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The general path calls the functions that are broken here; test_plain_update.py holds the fast path to its numbers.
-    monkeypatch.setattr(PlainUpdate, "applies", classmethod(lambda cls, model, algorithm: False))
+    # The autograd updater calls the functions that are broken here; test_fast_updater.py holds the fast one to its numbers.
+    monkeypatch.setattr(FastUpdater, "supports", classmethod(lambda cls, model: False))
     patch(monkeypatch)
     outcome = _learn(seed=0)
     assert not outcome.passes, outcome

@@ -70,15 +70,15 @@ def fixed_point(model: CLearning, buffer: GoalReplayBuffer, policy: np.ndarray, 
     leaving = np.zeros((N_STATES, N_ACTIONS, N_STATES))
     seen = {"positive": np.zeros((N_STATES, N_ACTIONS)), "random": np.zeros((N_STATES, N_ACTIONS))}
     # With w = 1, label times weight of a random goal is its factor on w.
-    monkeypatch.setattr(model, "_importance_weights", lambda batch, part: th.ones(part.stop - part.start))
+    monkeypatch.setattr(model._updater, "importance_weights", lambda batch, part: th.ones(part.stop - part.start))
     absorbing = model.terminal == "absorbing"
     for batch in buffer.sample_goals(
         200_000, model.relabelling(), model.gamma, absorbing, n_batches=2, n_steps=model.n_steps
     ):  # fmt: skip
-        labels, weights_, _ = (tensor.double().numpy() for tensor in model._labels_and_weights(batch))
+        labels, weights_, _ = (tensor.double().numpy() for tensor in model._updater.labels_and_weights(batch))
         states, goals = (batch.observations[key][:, 0].long().numpy() for key in ("observation", "desired_goal"))
         actions, ahead = (batch.actions[:, 0] > 0).long().numpy(), batch.next_observations["observation"][:, 0].long().numpy()
-        random = model._random_part(batch)
+        random = model._updater.random_part(batch)
         positive, half = slice(0, random.start), len(batch) // 2
         np.add.at(entering, (states[positive], actions[positive], goals[positive]), weights_[positive] * half)
         np.add.at(seen["positive"], (states[positive], actions[positive]), 1)
@@ -199,7 +199,7 @@ def test_q_learning_targets_are_the_n_step_ones(n_steps: int) -> None:
     with th.no_grad():
         values = model.critic_target(batch.next_observations, model.actor_target(batch.next_observations)).amin(dim=0)
     assert (batch.returns[:32] > 0).all()
-    for i, target in enumerate(model._targets(batch).tolist()):
+    for i, target in enumerate(model._updater.targets(batch).tolist()):
         discount = model.gamma if batch.discounts is None else float(batch.discounts[i])
         expected = float(batch.returns[i]) or discount * float(values[i])
         assert target == pytest.approx(expected, abs=1e-5)

@@ -1,18 +1,19 @@
 import pathlib
 import pickle
 import re
+from fractions import Fraction
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from stable_baselines3 import HerReplayBuffer
+from stable_baselines3 import HerReplayBuffer, td3
 from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_clearning import CLearning, GoalReplayBuffer
+from sb3_clearning import CLearning, GoalReplayBuffer, GoalTD3
 from tests.support.goal_envs import BrokenEnv, PointEnv, make
 from tests.support.small_models import changed, small_model, weights
 
@@ -45,7 +46,9 @@ def test_a_missing_key(key: str) -> None:
     "action", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)], ids=lambda space: type(space).__name__
 )
 def test_actions_that_are_not_continuous(action: spaces.Space) -> None:
-    with pytest.raises(ValueError, match=rf"continuous actions: a Box action space, not {type(action).__name__}.*wrap"):
+    with pytest.raises(
+        ValueError, match=rf"continuous actions: a Box action space of floats, not {type(action).__name__}.*wrap"
+    ):
         small_model(_with_spaces(action))
 
 
@@ -87,11 +90,11 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
         ({"n_steps": 0}, r"`n_steps` must be at least 1 \(float\(.inf.\): to the end of the recorded episode\), not 0"),
         ({"n_steps": 2.5}, r"`n_steps` must be a whole number of at least 1.*not 2\.5"),
         ({"n_steps": 3, "lambda_": 0.5, "lambda_on_w": False}, r"`n_steps` above 1 needs `lambda_on_w=True` \(or `lambda_=1`"),
-        ({"lambda_": "0.5"}, r"`lambda_` must be within \[0, 1\].*not '0\.5'"),
+        ({"lambda_": "0.5"}, r"`lambda_` must be at least 0 and at most 1.*not '0\.5'"),
         ({"replay_buffer_kwargs": {"n_sampled_goal": 4}}, "are HerReplayBuffer's.*Leave them out"),
-        ({"lambda_": -0.1}, r"`lambda_` must be within \[0, 1\].*not -0\.1"),
-        ({"lambda_": 1.01}, r"`lambda_` must be within \[0, 1\].*not 1\.01"),
-        ({"lambda_": float("nan")}, r"`lambda_` must be within \[0, 1\].*not nan"),
+        ({"lambda_": -0.1}, r"`lambda_` must be at least 0 and at most 1.*not -0\.1"),
+        ({"lambda_": 1.01}, r"`lambda_` must be at least 0 and at most 1.*not 1\.01"),
+        ({"lambda_": float("nan")}, r"`lambda_` must be at least 0 and at most 1.*not nan"),
         ({"lambda_on_w": "no"}, r"`lambda_on_w` must be True or False, not 'no'"),
         ({"gamma": 1.0}, r"`gamma` must be at least 0 and below 1, not 1\.0"),
         ({"gamma": -0.5}, r"`gamma` must be at least 0 and below 1, not -0\.5"),
@@ -99,8 +102,8 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
         ({"w_clip": 0.0}, r"`w_clip` must be above 0 \(None: 1 / \(1 - gamma\); inf: no limit\), not 0\.0"),
         ({"w_clip": -3}, r"`w_clip` must be above 0.*not -3"),
         ({"w_clip": float("nan")}, r"`w_clip` must be above 0.*not nan"),
-        ({"commanded_goal_fraction": 1.5}, r"`commanded_goal_fraction` must be within \[0, 1\], not 1\.5"),
-        ({"commanded_goal_fraction": -1}, r"`commanded_goal_fraction` must be within \[0, 1\], not -1"),
+        ({"commanded_goal_fraction": 1.5}, r"`commanded_goal_fraction` must be at least 0 and at most 1, not 1\.5"),
+        ({"commanded_goal_fraction": -1}, r"`commanded_goal_fraction` must be at least 0 and at most 1, not -1"),
         ({"classifier_loss": "hinge"}, r"`classifier_loss` must be one of \('bce', 'mse'\), not 'hinge'"),
         ({"actor_loss": "logit"}, r"`actor_loss` must be one of \('log_prob', 'prob', 'log_ratio'\), not 'logit'"),
         ({"terminal": "bootstrap"}, r"`terminal` must be one of \('ignore', 'absorbing'\), not 'bootstrap'"),
@@ -255,3 +258,61 @@ def test_an_actor_that_diverged_stops_training() -> None:
 def test_the_checks_do_not_mind_environments_that_are_right() -> None:
     env: gym.Env = BrokenEnv(episode=10**6)
     small_model(env).learn(30)
+
+
+# -- what SB3's users write --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, Fraction])
+def test_numbers_of_other_libraries_are_numbers(kind: Any, tmp_path: pathlib.Path) -> None:
+    arguments = {"gamma": 0.75, "lambda_": 0.5, "w_clip": 3.5, "commanded_goal_fraction": 0.25, "tau": 0.25}
+    model = small_model(PointEnv(), **{name: kind(value) for name, value in arguments.items()}, policy_delay=np.int64(2))
+    model.learn(20)
+    for name, value in {**arguments, "policy_delay": 2}.items():
+        assert getattr(model, name) == value
+        assert type(getattr(model, name)) is type(value)
+    model.export(tmp_path / "agent")
+    loaded = CLearning.from_export(tmp_path / "agent")
+    assert {name: getattr(loaded, name) for name in arguments} == arguments
+
+
+@pytest.mark.parametrize("name", ["gamma", "lambda_", "w_clip", "commanded_goal_fraction"])
+def test_a_bool_is_no_number(name: str) -> None:
+    for value in (True, np.True_):
+        with pytest.raises(ValueError, match=rf"`{name}` must be .*, not .*True"):
+            small_model(PointEnv(), **{name: value})
+
+
+def test_timeouts_are_handled_in_any_case() -> None:
+    kwargs = {"handle_timeout_termination": True}
+    assert small_model(PointEnv(), replay_buffer_kwargs=kwargs).learn(20)._n_updates > 0
+    assert kwargs == {"handle_timeout_termination": True}
+    with pytest.raises(
+        ValueError, match=r"`handle_timeout_termination` in `replay_buffer_kwargs` must be True.*GoalReplayBuffer"
+    ):
+        small_model(PointEnv(), replay_buffer_kwargs={"handle_timeout_termination": False})
+
+
+@pytest.mark.parametrize("policy", [td3.MultiInputPolicy, td3.MlpPolicy])
+def test_a_policy_class_of_td3(policy: Any) -> None:
+    with pytest.raises(ValueError, match=r'`policy` must be "MultiInputPolicy", CLearningPolicy.*not stable_baselines3'):
+        CLearning(policy, PointEnv())
+
+
+@pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
+def test_no_environment(algorithm: Any) -> None:
+    with pytest.raises(ValueError, match=r"`env` is None.*Pass an environment, or use `load`"):
+        algorithm("MultiInputPolicy", None)
+
+
+def test_integer_actions() -> None:
+    with pytest.raises(ValueError, match=r"Box action space of floats, not Box.*int64.*wrap"):
+        small_model(_with_spaces(spaces.Box(-3, 3, (2,), np.int64)))
+
+
+@pytest.mark.parametrize(("one", "other"), [(CLearning, GoalTD3), (GoalTD3, CLearning)])
+def test_a_file_of_the_other_algorithm(one: Any, other: Any, tmp_path: pathlib.Path) -> None:
+    one("MultiInputPolicy", PointEnv()).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=rf"saved by {one.__name__}: load it with `{one.__name__}.load`"):
+        other.load(tmp_path / "model")
+    assert type(one.load(tmp_path / "model")) is one

@@ -232,7 +232,7 @@ def test_a_stochastic_actor_ascends_its_own_samples() -> None:
     actor = copy.deepcopy(model.actor)
     next_obs = {key: value[8:] for key, value in batch.next_observations.items()}
     seed_all(3)
-    w = model._importance_weights(batch, slice(8, 16))
+    w = model._updater.importance_weights(batch, slice(8, 16))
     seed_all(3)
     with th.no_grad():
         logits = model.critic_target(next_obs, actor(next_obs)).min(dim=0).values
@@ -243,7 +243,7 @@ def test_a_stochastic_actor_ascends_its_own_samples() -> None:
     loss = -F.logsigmoid(model.critic(batch.observations, gradient_free(batch.observations)).min(dim=0).values).mean()
     expected = th.autograd.grad(loss, list(gradient_free.parameters()))
     seed_all(4)
-    model._update_actor(batch)
+    model._updater.update_actor(batch)
     for parameter, gradient in zip(model.actor.parameters(), expected, strict=True):
         th.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
 
@@ -256,10 +256,10 @@ def test_a_stochastic_actor_ascends_its_own_samples() -> None:
 def test_the_actors_update_leaves_the_classifiers_alone(share: bool, stochastic: bool) -> None:
     model = _filled(policy_kwargs={"share_features_extractor": share, "stochastic_actor": stochastic})
     batch = _batch(model)
-    model._update_critic(batch)
+    model._updater.update_critic(batch)
     gradients = [parameter.grad.clone() for parameter in model.critic.classifiers.parameters() if parameter.grad is not None]
     before = weights(model)
-    model._update_actor(batch)
+    model._updater.update_actor(batch)
     after = weights(model)
     assert changed(before, after, "actor.")
     assert not changed(before, after, "critic.classifiers")
@@ -308,11 +308,11 @@ def test_separate_extractors_learn_from_their_own_losses() -> None:
     model = _filled(policy_kwargs=_learned(share=False))
     assert model.actor.features_extractor is not model.critic.features_extractor
     batch, before = _batch(model), weights(model)
-    model._update_critic(batch)
+    model._updater.update_critic(batch)
     middle = weights(model)
     assert changed(before, middle, "critic.features_extractor")
     assert not changed(before, middle, "actor.features_extractor")
-    model._update_actor(batch)
+    model._updater.update_actor(batch)
     after = weights(model)
     assert changed(middle, after, "actor.features_extractor")
     assert not changed(middle, after, "critic.features_extractor")
@@ -323,16 +323,16 @@ def test_a_shared_extractor_learns_from_the_actors_loss_only() -> None:
     assert model.actor.features_extractor is model.critic.features_extractor
     assert model.actor_target.features_extractor is model.critic_target.features_extractor
     batch, before = _batch(model), weights(model)
-    model._update_critic(batch)
+    model._updater.update_critic(batch)
     middle = weights(model)
     assert changed(before, middle, "critic.classifiers")
     assert not changed(before, middle, "actor.features_extractor")
     assert all(parameter.grad is None for parameter in model.actor.features_extractor.parameters())
-    model._update_actor(batch)
+    model._updater.update_actor(batch)
     after = weights(model)
     assert changed(middle, after, "actor.features_extractor")
     # The next update of the classifiers does not use the gradients that the actor's left
-    model._update_critic(batch)
+    model._updater.update_critic(batch)
     assert not changed(after, weights(model), "actor.features_extractor")
 
 
@@ -355,7 +355,7 @@ def test_targets_follow_by_polyak_averaging(share: bool, tau: float) -> None:
         for parameter in (*model.critic.parameters(), *model.actor.parameters()):
             parameter.add_(th.randn_like(parameter))
     before = weights(model)
-    model._update_targets()
+    model._updater.update_targets()
     after = weights(model)
     for part in ("actor", "critic"):
         for name, value in before.items():
@@ -494,7 +494,7 @@ def test_the_penalty_alone_moves_the_actor_as_its_gradient_says(algorithm: type)
     x = model.actor.mu[:-1](model.actor.extract_features(batch.observations, model.actor.features_extractor))
     (0.7 * (x**2).sum() / x.numel()).backward()
     expected = [parameter.grad.clone() for parameter in model.actor.parameters()]
-    model._update_actor(batch)
+    model._updater.update_actor(batch)
     for parameter, gradient in zip(model.actor.parameters(), expected, strict=True):
         assert th.allclose(parameter.grad, gradient, atol=1e-7)
     assert max(gradient.abs().max() for gradient in expected) > 1e-4

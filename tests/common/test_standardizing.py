@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import stable_baselines3.common.policies
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.policies import BaseModel
@@ -33,7 +34,7 @@ from sb3_clearning.files.array_file import from_bytes, to_bytes
 from sb3_clearning.layers import BatchedLinear
 from tests.support.checkpointed_runs import StopAt, Stopped, all_of, differences, learn, make_env
 from tests.support.goal_envs import ImageGoalEnv, PointEnv
-from tests.support.small_models import changed, same, seed_all, small_model, weights
+from tests.support.small_models import changed, is_fast, same, seed_all, small_model, use_autograd, weights
 
 KEYS = ("observation", "achieved_goal", "desired_goal")
 GOALS = ("achieved_goal", "desired_goal")
@@ -204,7 +205,7 @@ def test_what_a_vecnormalize_leaves_alone_is_standardized() -> None:
 
 def test_scaled_values_are_limited() -> None:
     model = small_model(PointEnv()).learn(40)
-    assert model._plain is not None
+    assert is_fast(model)
     for extractor in extractors(model):
         far = th.as_tensor([[1e4, -1e4, 0.0] * 3])[:, :7]
         expected = ((far - extractor.mean) / extractor.deviation).numpy().clip(-10, 10)
@@ -504,7 +505,6 @@ def freeze_first(model: CLearning) -> None:
 def test_networks_that_cannot_follow_keep_the_first_statistics(change: Any, policy_kwargs: dict[str, Any]) -> None:
     model = small_model(PointEnv(), learning_starts=80, policy_kwargs=policy_kwargs)
     change(model)
-    model._plain = model._make_plain()
     model.learn(81)
     assert model._n_updates > 0
     before = weights(model)
@@ -558,45 +558,52 @@ def test_offline_data_are_taken_at_once_and_followed_online() -> None:
 # -- the fast path -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def no_preprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SB3's makes float32 of every observation."""
+    monkeypatch.setattr(stable_baselines3.common.policies, "preprocess_obs", lambda obs, *_, **__: obs)
+
+
 def in_float64(model: GoalAlgorithm) -> None:
     """Adam divides by the gradient's size, so that rounding in a gradient close to zero becomes a whole step."""
     model.policy.double()
-    for network in networks(model.policy):
-        network.extract_features = lambda obs, extractor: extractor(obs)  # SB3's makes float32 of everything
     model.replay_buffer.to_torch = lambda array, copy=True: th.as_tensor(array).double()  # type: ignore[method-assign]
 
 
-def trained(plain: bool, algorithm: type[CLearning] | type[GoalTD3], rounds: int, change: Any = None) -> GoalAlgorithm:
+def trained(fast: bool, algorithm: type[CLearning] | type[GoalTD3], rounds: int, change: Any = None) -> GoalAlgorithm:
     model = algorithm("MultiInputPolicy", PointEnv(), seed=0, learning_starts=10**6, policy_kwargs={"net_arch": [32, 32]})
     model.learn(5)  # which makes a logger
     in_float64(model)
     if change is not None:
         change(model)
-    assert model._plain is not None
-    model._plain = model._make_plain() if plain else None
+    assert is_fast(model)
+    if not fast:
+        use_autograd(model)
     for i in range(rounds):
         add_steps(model, 5 * 2**i, seed=i)
         seed_all(i)
         model.train(gradient_steps=50, batch_size=32)
-        assert (model._plain is not None) == plain
+        assert is_fast(model) == fast
     return model
 
 
+@pytest.mark.usefixtures("no_preprocessing")
 @pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
 def test_fast_and_general_updates_are_equal_across_refits(algorithm: type[CLearning] | type[GoalTD3]) -> None:
-    fast, general = (trained(plain, algorithm, rounds=6) for plain in (True, False))
+    fast, general = (trained(fast, algorithm, rounds=6) for fast in (True, False))
     assert extractors(fast)[0].n_fitted == 320
     for name, value in fast.policy.state_dict().items():
         th.testing.assert_close(value, general.policy.state_dict()[name], rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.usefixtures("no_preprocessing")
 @pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
 def test_every_network_has_its_own_statistics(algorithm: type[CLearning] | type[GoalTD3]) -> None:
     def own_actor(model: GoalAlgorithm) -> None:  # a critic is trained beside an actor that learned elsewhere
         for extractor in extractors(model)[:2]:
             extractor.fit(some_states(100, 7, shift=0.4, scale=0.6), 10**6)
 
-    models = [trained(plain, algorithm, 2, own_actor) for plain in (True, False)]
+    models = [trained(fast, algorithm, 2, own_actor) for fast in (True, False)]
     one, _, two, _ = extractors(models[0])
     assert not one.sees_the_same_as(two)
     assert not th.allclose(one.mean, two.mean, rtol=0.1)
@@ -620,10 +627,10 @@ def test_equal_statistics_are_applied_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_acting_after_the_first_update_sees_what_the_update_saw() -> None:
     model = small_model(PointEnv()).learn(40)
-    assert model._plain is not None
+    assert is_fast(model)
     observation = {key: value[None] for key, value in PointEnv().reset(seed=8)[0].items()}
     fast = model._act(observation)
-    model._plain = None
+    use_autograd(model)
     general = model.policy.scale_action(model.predict(observation, deterministic=True)[0])
     np.testing.assert_allclose(fast, general, atol=1e-6)
     before = weights(model)

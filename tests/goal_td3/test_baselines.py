@@ -60,7 +60,7 @@ def test_targets_are_one_or_the_discounted_smallest_value(q_loss: str) -> None:
     with th.no_grad():
         actions = model.actor_target(batch.next_observations)
         outputs = model.critic_target(batch.next_observations, actions)
-    for i, target in enumerate(model._targets(batch)):
+    for i, target in enumerate(model._updater.targets(batch)):
         values = [float(1 / (1 + np.exp(-o))) if q_loss == "bce" else float(o) for o in outputs[:, i].tolist()]
         assert target.item() == pytest.approx(1.0 if batch.returns[i] else model.gamma * min(values), abs=1e-5)
 

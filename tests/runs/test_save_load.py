@@ -155,7 +155,7 @@ def test_the_model_file_has_no_buffer_and_no_environment(tmp_path: pathlib.Path)
     model.save(tmp_path / "model.zip")
     data, params, _ = load_from_zip_file(tmp_path / "model.zip", device="cpu")
     assert data is not None
-    for name in ("replay_buffer", "env", "_vec_normalize_env", "_metrics", "_distances", "_warmup", "_actor_parameters"):
+    for name in ("replay_buffer", "env", "_vec_normalize_env", "_metrics", "_distances", "_warmup", "_updater"):
         assert name not in data
     assert set(params) == {"policy", "actor.optimizer", "critic.optimizer"}
     with zipfile.ZipFile(tmp_path / "model.zip") as archive:
@@ -179,7 +179,7 @@ def test_arguments_of_load_replace_saved_ones_and_are_checked(tmp_path: pathlib.
     loaded = CLearning.load(tmp_path / "model", device="cpu", lambda_=0.0, action_noise=noise)
     assert loaded.lambda_ == 0.0
     assert loaded.action_noise is noise
-    with pytest.raises(ValueError, match="`lambda_` must be within"):
+    with pytest.raises(ValueError, match="`lambda_` must be at least 0 and at most 1"):
         CLearning.load(tmp_path / "model", device="cpu", lambda_=2.0)
 
 

@@ -7,6 +7,8 @@ import torch as th
 from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_clearning import CLearning
+from sb3_clearning.common.fast_updater import FastUpdater
+from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 
 
 def small_model(env: GymEnv | str, **kwargs: Any) -> CLearning:
@@ -19,6 +21,16 @@ def small_model(env: GymEnv | str, **kwargs: Any) -> CLearning:
 def weights(model: CLearning) -> dict[str, th.Tensor]:
     """:return: A copy of all weights, the targets' included"""
     return {name: value.detach().clone() for name, value in model.policy.state_dict().items()}
+
+
+def is_fast(model: GoalAlgorithm) -> bool:
+    """:return: Whether the fast updater would do the next updates"""
+    return isinstance(model._updater.ready(), FastUpdater)
+
+
+def use_autograd(model: GoalAlgorithm) -> None:
+    """Let the autograd updater do all updates."""
+    model._updater = model.updater_class(model, model._metrics)
 
 
 def same(left: dict[str, th.Tensor], right: dict[str, th.Tensor]) -> bool:

@@ -51,7 +51,7 @@ WRONG_VALUES = [
     ({"batch_size": 0}, "`batch_size` must be at least 2"),
     ({"buffer_size": 0}, "`buffer_size` must be at least 1, not 0"),
     ({"train_freq": 0}, "`train_freq` must be at least 1, not 0"),
-    ({"lambda_": "x"}, "`lambda_` must be within"),
+    ({"lambda_": "x"}, "`lambda_` must be at least 0 and at most 1"),
     ({"w_clip": -1}, "`w_clip` must be above 0"),
     ({"action_noise": "blue"}, "`action_noise` must be"),
     ({"learning_rate": -1.0}, "`learning_rate` must be at least 0"),

@@ -1,12 +1,12 @@
-"""Variants of CLearning that exist for the ablation and the trials only."""
+"""Variants of CLearning for the ablation and the trials only."""
 
 from typing import ClassVar
 
 import torch as th
 
 from sb3_clearning.clearning.clearning import CLearning
-from sb3_clearning.clearning.fast_update import PlainClassifierUpdate
-from sb3_clearning.common.goal_algorithm import split_observations
+from sb3_clearning.clearning.fast_updater import FastClassifierUpdater
+from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.losses import importance_weight
 from sb3_clearning.replay.batch import GoalBatch
 
@@ -22,44 +22,59 @@ class AppendixShares(CLearning):
         return {**super().relabelling(), "next": self.lambda_ / 2, "future": (1 - self.lambda_) / 2}
 
 
+class _FirstActorUpdater(ClassifierUpdater):
+    def update_actor(self, batch: GoalBatch) -> None:
+        logits, pre_tanh = self.actor_outputs(batch)
+        self.descend_actor(self.actor_loss(logits[0]), pre_tanh)
+
+
+class _MeanActorUpdater(ClassifierUpdater):
+    def update_actor(self, batch: GoalBatch) -> None:
+        logits, pre_tanh = self.actor_outputs(batch)
+        self.descend_actor(self.actor_loss(logits.mean(dim=0)), pre_tanh)
+
+
+class _FirstUpdater(_FirstActorUpdater):
+    def importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
+        return importance_weight(self.next_outputs(batch, part)[0], self.model.importance_weight_limit)
+
+
+class _ActorGoalsUpdater(ClassifierUpdater):
+    model: "CommandedGoalsActor"
+
+    def update_actor(self, batch: GoalBatch) -> None:
+        model = self.model
+        own = model.replay_buffer.sample_goals(len(batch), model.actor_goals, model.gamma, env=model.get_vec_normalize_env())
+        super().update_actor(own[0])
+
+
+class _FastActorGoalsUpdater(_ActorGoalsUpdater, FastClassifierUpdater):
+    definition = _ActorGoalsUpdater
+
+
 class FirstClassifierActor(CLearning):
     """CLearning whose actor ascends the first classifier alone, as TD3's does, and not the smallest of both."""
 
-    def _update_actor(self, batch: GoalBatch) -> None:
-        logits, pre_tanh = self._actors_outputs(batch)
-        self._descend_actor(self._actor_objective(logits[0]), pre_tanh)
+    updater_class = _FirstActorUpdater
 
 
 class MeanClassifierActor(AppendixShares):
     """CLearning whose actor ascends the mean of the classifiers' logits, and not the smallest of them."""
 
-    def _update_actor(self, batch: GoalBatch) -> None:
-        logits, pre_tanh = self._actors_outputs(batch)
-        self._descend_actor(self._actor_objective(logits.mean(dim=0)), pre_tanh)
+    updater_class = _MeanActorUpdater
 
 
 class FirstClassifier(FirstClassifierActor):
     """CLearning whose importance weights, too, come from the first target classifier alone."""
 
-    @th.no_grad()
-    def _importance_weights(self, batch: GoalBatch, part: slice) -> th.Tensor:
-        next_obs = split_observations(batch.next_observations, part)
-        logits = self.critic_target(next_obs, self._next_actions(next_obs))[0]
-        return importance_weight(logits, self.importance_weight_limit)
+    updater_class = _FirstUpdater
 
 
 class CommandedGoalsActor(AppendixShares):
-    """CLearning whose actor, and not its classifiers, is trained for commanded goals too, on batches of its own."""
+    """CLearning whose actor, and not its classifiers, is trained for commanded goals too, on separate batches."""
 
+    updater_class, fast_updater_class = _ActorGoalsUpdater, _FastActorGoalsUpdater
     actor_goals: ClassVar[dict[str, float]] = {"random": 0.5, "commanded": 0.5}
-
-    def _update_actor(self, batch: GoalBatch) -> None:
-        own = self.replay_buffer.sample_goals(len(batch), self.actor_goals, self.gamma, env=self._vec_normalize_env)
-        super()._update_actor(own[0])
-
-    def _make_plain(self) -> PlainClassifierUpdate | None:
-        # The fast path serves here too: only the batch is another one.
-        return PlainClassifierUpdate.of(self, CommandedGoalsActor)
 
 
 class RandomGoalsActor(CommandedGoalsActor):

@@ -18,7 +18,7 @@ from sb3_clearning.experiments.suite.ablations import (
 from sb3_clearning.layers import BatchedLinear
 from sb3_clearning.replay.batch import GoalBatch
 from tests.support.goal_envs import PointEnv
-from tests.support.small_models import seed_all
+from tests.support.small_models import is_fast, seed_all, use_autograd
 
 
 def filled(algorithm: type[CLearning], **arguments: Any) -> CLearning:
@@ -30,7 +30,7 @@ def filled(algorithm: type[CLearning], **arguments: Any) -> CLearning:
 def actor_after(model: CLearning, batch: GoalBatch) -> th.Tensor:
     """:return: The actor's weights after an update"""
     before = th.nn.utils.parameters_to_vector(model.actor.parameters()).detach().clone()
-    model._update_actor(batch)
+    model._updater.update_actor(batch)
     after = th.nn.utils.parameters_to_vector(model.actor.parameters()).detach()
     assert not th.equal(before, after)
     return after
@@ -80,13 +80,13 @@ def test_importance_weights_of_the_first_classifier() -> None:
     model = filled(FirstClassifier, target_policy_noise=0.0, w_clip=float("inf"))
     spoil_second(model)
     batch = batch_of(model)
-    part = model._random_part(batch)
+    part = model._updater.random_part(batch)
     obs = {key: value[part] for key, value in batch.next_observations.items()}
     with th.no_grad():
         expected = model.critic_target(obs, model.actor_target(obs))[0].exp()
-    assert th.allclose(model._importance_weights(batch, part), expected, rtol=1e-5)
+    assert th.allclose(model._updater.importance_weights(batch, part), expected, rtol=1e-5)
     # The smallest of both would be nothing.
-    assert CLearning._importance_weights(filled_like(model), batch, part).max() < 1e-6
+    assert filled_like(model)._updater.importance_weights(batch, part).max() < 1e-6
 
 
 def filled_like(model: CLearning) -> CLearning:
@@ -97,12 +97,13 @@ def filled_like(model: CLearning) -> CLearning:
 
 
 @pytest.mark.parametrize("algorithm", [CommandedGoalsActor, RandomGoalsActor])
-@pytest.mark.parametrize("plain", [True, False])
-def test_the_actor_has_goals_of_its_own(algorithm: type[CommandedGoalsActor], plain: bool) -> None:
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_actor_has_goals_of_its_own(algorithm: type[CommandedGoalsActor], fast: bool) -> None:
     model, copy = filled(algorithm), filled(CLearning)
-    assert model._plain is not None
-    if not plain:
-        model._plain = copy._plain = None
+    assert is_fast(model)
+    if not fast:
+        use_autograd(model)
+        use_autograd(copy)
     batch = batch_of(model)
     seed_all(2)
     ours = actor_after(model, batch)
@@ -121,7 +122,7 @@ def test_lambda_is_in_the_weights_and_with_the_appendix_in_the_shares_too() -> N
     for algorithm in (CLearning, AppendixShares):
         model = filled(algorithm, lambda_=0.8)
         batch = batch_of(model)
-        weights = model._labels_and_weights(batch)[1]
+        weights = model._updater.labels_and_weights(batch)[1]
         kinds = [batch.kinds[kind] for kind in ("next", "future")]
         counts.append([kind.stop - kind.start for kind in kinds])
         totals.append([float(weights[kind].sum()) for kind in kinds])

@@ -1,8 +1,9 @@
-"""The fast path for plain networks gives the numbers of the general path, and never waits for the device."""
+"""The fast updater gives the numbers of the autograd one, and never waits for the device."""
 
 from typing import Any
 
 import pytest
+import stable_baselines3.common.policies
 import torch as th
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.torch_layers import CombinedExtractor
@@ -10,8 +11,13 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from sb3_clearning import CLearning, GoalTD3
-from sb3_clearning.common.goal_algorithm import MEASURE_EVERY, GoalAlgorithm
+from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+from sb3_clearning.common.updater import MEASURE_EVERY
+from sb3_clearning.experiments.suite.ablations import AppendixShares, CommandedGoalsActor, RandomGoalsActor
+from sb3_clearning.goal_td3.updater import QUpdater
 from tests.support.goal_envs import PointEnv
+from tests.support.small_models import is_fast, use_autograd
 
 
 def filled_model(algorithm: type[CLearning] | type[GoalTD3] = CLearning, **arguments: Any) -> CLearning | GoalTD3:
@@ -24,10 +30,10 @@ def parameters(model: GoalAlgorithm) -> th.Tensor:
     return th.cat([parameter.detach().double().flatten() for parameter in model.policy.parameters()])
 
 
-def train(model: GoalAlgorithm, updates: int, plain: bool) -> None:
-    assert model._plain is not None
-    if not plain:
-        model._plain = None
+def train(model: GoalAlgorithm, updates: int, fast: bool) -> None:
+    assert is_fast(model)
+    if not fast:
+        use_autograd(model)
     model.set_logger(Logger(None, []))
     model.set_random_seed(1)
     model.train(gradient_steps=updates, batch_size=64)
@@ -56,28 +62,27 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_hundred_updates_equal_those_of_autograd(options: dict[str, Any]) -> None:
+def test_hundred_updates_equal_those_of_autograd(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     fast, general = filled_model(**options), filled_model(**options)
+    # SB3's preprocessing makes float32 of every observation.
+    monkeypatch.setattr(stable_baselines3.common.policies, "preprocess_obs", lambda obs, *_, **__: obs)
     for model in (fast, general):
         # In float64: Adam divides by the gradient's size, so that rounding in a gradient close to zero becomes a whole step.
         model.policy.double()
-        for network in (model.actor, model.actor_target, model.critic, model.critic_target):
-            # SB3's preprocessing makes float32 of every observation
-            network.extract_features = lambda obs, features_extractor: features_extractor(obs)  # type: ignore[method-assign]
         model.replay_buffer.to_torch = lambda array, copy=True: th.as_tensor(array).double()  # type: ignore[method-assign]
     before = parameters(fast)
-    train(fast, 100, plain=True)
-    train(general, 100, plain=False)
+    train(fast, 100, fast=True)
+    train(general, 100, fast=False)
     assert (parameters(fast) - before).abs().max() > 1e-2
     assert (parameters(fast) - parameters(general)).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("options", [*OPTIONS[:9], *OPTIONS[14:16]], ids=str)
-def test_logs_equal_those_of_the_general_path(options: dict[str, Any]) -> None:
+def test_logs_equal_those_of_autograd(options: dict[str, Any]) -> None:
     values = []
-    for plain in (True, False):
+    for fast in (True, False):
         model = filled_model(**options)
-        train(model, 5, plain)
+        train(model, 5, fast)
         model._metrics.record(model.logger)
         values.append({name: value for name, value in model.logger.name_to_value.items() if name.startswith("train/")})
     assert values[0].keys() == values[1].keys()
@@ -87,7 +92,7 @@ def test_logs_equal_those_of_the_general_path(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
 def test_acts_as_predict_does(algorithm: type[CLearning] | type[GoalTD3]) -> None:
     model = filled_model(algorithm)
-    assert model._plain is not None
+    assert is_fast(model)
     env = model.get_env()
     assert env is not None
     obs = env.reset()
@@ -101,19 +106,22 @@ class Doubled(CombinedExtractor):
         return 2 * super().forward(observations)
 
 
-class OwnTargets(CLearning):
-    def _update_targets(self) -> None:
+class StillTargets(ClassifierUpdater):
+    def update_targets(self) -> None:
         pass
 
 
-class OwnObjective(CLearning):
-    def _actor_objective(self, logits: th.Tensor) -> th.Tensor:
-        return -logits.mean()
+class OwnTargets(CLearning):
+    updater_class = StillTargets
+
+
+class AbsoluteError(QUpdater):
+    def critic_loss(self, outputs: th.Tensor, targets: th.Tensor) -> th.Tensor:
+        return (outputs - targets).abs().mean(dim=1).sum()
 
 
 class OwnLoss(GoalTD3):
-    def _critic_loss(self, outputs: th.Tensor, targets: th.Tensor) -> th.Tensor:
-        return (outputs - targets).abs().mean(dim=1).sum()
+    updater_class = AbsoluteError
 
 
 @pytest.mark.parametrize(
@@ -129,22 +137,34 @@ class OwnLoss(GoalTD3):
     ],
     ids=str,
 )
-def test_networks_that_are_not_plain_take_the_general_path(policy_kwargs: dict[str, Any]) -> None:
+def test_other_networks_and_optimizers_need_autograd(policy_kwargs: dict[str, Any]) -> None:
     model = filled_model(policy_kwargs=policy_kwargs)
-    assert model._plain is None
+    assert not is_fast(model)
     before = parameters(model)
     model.train(gradient_steps=3, batch_size=64)
     assert (parameters(model) - before).abs().max() > 0
 
 
-@pytest.mark.parametrize("algorithm", [OwnTargets, OwnObjective, OwnLoss])
-def test_a_subclass_with_an_update_of_its_own_takes_the_general_path(algorithm: type[GoalAlgorithm]) -> None:
-    assert algorithm("MultiInputPolicy", PointEnv())._plain is None
+@pytest.mark.parametrize("algorithm", [OwnTargets, OwnLoss])
+def test_a_subclass_with_an_updater_of_its_own_uses_it(algorithm: type[GoalAlgorithm]) -> None:
+    model = filled_model(algorithm)  # type: ignore[arg-type]
+    assert not is_fast(model)
+    assert type(model._updater) is algorithm.updater_class
+    before, targets = parameters(model), [parameter.clone() for parameter in model.critic_target.parameters()]
+    model.train(gradient_steps=3, batch_size=64)
+    assert (parameters(model) - before).abs().max() > 0
+    stay = all(th.equal(*pair) for pair in zip(targets, model.critic_target.parameters(), strict=True))
+    assert stay == (algorithm is OwnTargets)
+
+
+@pytest.mark.parametrize("algorithm", [AppendixShares, CommandedGoalsActor, RandomGoalsActor])
+def test_ablations_that_change_batches_only_stay_fast(algorithm: type[CLearning]) -> None:
+    assert is_fast(filled_model(algorithm))
 
 
 def test_parameters_that_were_frozen_since_stay_as_they_are() -> None:
     model = filled_model()
-    train(model, 3, plain=True)
+    train(model, 3, fast=True)
     frozen = next(model.actor.parameters())
     frozen.requires_grad_(False)
     before, others = frozen.clone(), parameters(model)
@@ -153,14 +173,14 @@ def test_parameters_that_were_frozen_since_stay_as_they_are() -> None:
     assert (parameters(model) - others).abs().max() > 0
 
 
-def test_loaded_optimizers_go_on(tmp_path: Any) -> None:
+def test_loaded_optimizers_continue(tmp_path: Any) -> None:
     model = filled_model()
-    train(model, 10, plain=True)
+    train(model, 10, fast=True)
     model.save(tmp_path / "model")
     loaded = CLearning.load(tmp_path / "model", env=PointEnv())
     loaded.replay_buffer = model.replay_buffer
     for one in (model, loaded):
-        train(one, 10, plain=True)
+        train(one, 10, fast=True)
     assert (parameters(model) == parameters(loaded)).all()
 
 

@@ -1,0 +1,228 @@
+"""FastUpdater: the same numbers as with autograd, at the speed of the matrix products."""
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.policies import BaseModel
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
+from stable_baselines3.td3.policies import Actor
+from torch import nn
+
+from sb3_clearning.common.collecting import GoalCollecting
+from sb3_clearning.common.fast_mlp import FastAdam, FastMLP
+from sb3_clearning.common.metrics import TensorMeans
+from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
+from sb3_clearning.common.updater import Updater
+from sb3_clearning.common.watched import WatchedNetworks, steps_plainly
+from sb3_clearning.layers import BatchedLinear
+from sb3_clearning.replay.batch import GoalBatch
+
+if TYPE_CHECKING:
+    from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+
+
+def _only_flattens(extractor: BaseFeaturesExtractor) -> bool:
+    """:return: Whether the features are the observation's keys one after the other, perhaps standardized"""
+    if type(extractor) is not CombinedExtractor and type(extractor) is not StandardizingExtractor:
+        return False
+    return all(type(part) is nn.Flatten for part in extractor.extractors.values())
+
+
+def _layers(network: nn.Module) -> list | None:
+    """:return: The linear layers of an actor or critics, if these are plain ReLU networks on the observation itself"""
+    if type(network) not in (Actor, ClassifierCritic) or not _only_flattens(network.features_extractor):  # type: ignore[arg-type]
+        return None
+    if isinstance(network, ClassifierCritic):
+        return FastMLP.layers_of(network.classifiers, BatchedLinear)
+    assert isinstance(network, Actor)
+    if type(network.mu) is not nn.Sequential or len(network.mu) == 0 or type(network.mu[-1]) is not nn.Tanh:
+        return None
+    return FastMLP.layers_of(nn.Sequential(*list(network.mu)[:-1]), nn.Linear)
+
+
+def _networks(model: "GoalAlgorithm") -> tuple[nn.Module, ...]:
+    return model.actor, model.actor_target, model.critic, model.critic_target
+
+
+class FastUpdater(Updater):
+    """
+    What the fast updaters share: ReLU networks on flat observations, a deterministic actor and fused Adams, with the gradients
+    written out. Where this would not do what ``definition`` does, that does the update: see :meth:`ready`.
+    """
+
+    #: The autograd updater with the same results.
+    definition: ClassVar[type[Updater]]
+
+    def __init__(self, model: "GoalAlgorithm", metrics: TensorMeans):
+        super().__init__(model, metrics)
+        self._autograd = self.definition(model, metrics)
+        self._bind()
+
+    @classmethod
+    def try_build(cls, model: "GoalAlgorithm", metrics: TensorMeans) -> Self | None:
+        """:return: The model's fast updater, or None if its update needs autograd"""
+        return cls(model, metrics) if cls.supports(model) else None
+
+    @classmethod
+    def supports(cls, model: "GoalAlgorithm") -> bool:
+        """:return: Whether the model's updater, policy, networks and optimizers are those whose arithmetic this knows"""
+        return (
+            type(model).updater_class is cls.definition
+            and type(model.policy) is CLearningPolicy
+            and model.replay_buffer.only_floats
+            and all(_layers(network) for network in _networks(model))
+            and all(FastAdam.supports(network.optimizer) for network in (model.actor, model.critic))
+        )
+
+    def _bind(self) -> None:
+        """Make the views of the present parameters."""
+        model, networks = self.model, _networks(self.model)
+        self._policy, self._networks = model.policy, networks
+        self._watched, self._watched_actor = WatchedNetworks(*networks), WatchedNetworks(model.actor)
+        self.actor, self.actor_target, self.critic, self.critic_target = (
+            FastMLP(_layers(network) or []) for network in networks
+        )
+        actor, actor_target, critic, critic_target = (list(network.parameters()) for network in networks)
+        self._sources: list[th.Tensor] = [*critic, *actor]
+        self._targets: list[th.Tensor] = [*critic_target, *actor_target]
+        self._actor_parameters, self._critic_parameters = actor, critic
+        self._actor_adam, self._critic_adam = FastAdam(model.actor.optimizer), FastAdam(model.critic.optimizer)  # type: ignore[arg-type]
+        self.n_features = model.actor.features_dim
+
+    # -- giving way ----------------------------------------------------------------------------------------------------
+
+    def ready(self) -> Updater:
+        """:return: This updater, or the autograd one while there are hooks, frozen parameters or other networks"""
+        is_bound = self._is_bound()
+        if not is_bound and self.supports(self.model):
+            self._bind()
+            is_bound = True
+        if not (is_bound and self._does_the_same()):
+            return self._autograd.ready()
+        self._actor_adam.bind()
+        self._critic_adam.bind()
+        return self
+
+    def _is_bound(self) -> bool:
+        """:return: Whether the model's networks and optimizers are still those of :meth:`_bind`"""
+        model = self.model
+        return (
+            model.policy is self._policy
+            and _networks(model) == self._networks
+            and self._actor_adam.optimizer is model.actor.optimizer
+            and self._critic_adam.optimizer is model.critic.optimizer
+            and self._watched.are_same()
+        )
+
+    def _does_the_same(self) -> bool:
+        """:return: Whether autograd, the optimizers and the policy would do nothing but the arithmetic"""
+        adams = (self._actor_adam.optimizer, self._actor_parameters), (self._critic_adam.optimizer, self._critic_parameters)
+        return (
+            "set_training_mode" not in vars(self._policy)
+            and self._watched.run_plainly()
+            and self._watched.learn_plainly()
+            and all(FastAdam.supports(adam) and steps_plainly(adam, parameters) for adam, parameters in adams)
+            and not th.is_anomaly_enabled()
+        )
+
+    def _acts_the_same(self) -> bool:
+        """:return: Whether ``model.predict`` would do nothing but ask the actor that :attr:`actor` has the views of"""
+        model, actor = self.model, self._watched_actor
+        return (
+            type(model).predict is GoalCollecting.predict
+            and "predict" not in vars(model)
+            and model.policy is self._policy
+            and self._policy.actor is self._networks[0]
+            and {"predict", "_predict"}.isdisjoint(vars(self._policy))
+            and actor.are_same()
+            and actor.run_plainly()
+        )
+
+    # -- the arithmetic ------------------------------------------------------------------------------------------------
+
+    @th.no_grad()
+    def act(self, obs: dict[str, np.ndarray]) -> np.ndarray | None:
+        """
+        Skip the checks and conversions of ``predict``: half a millisecond at every environment step.
+
+        :param obs: ``(n_envs, …)`` per key, as the environments return them
+        :return: ``(n_envs, action_dim)`` within [-1, 1], or None: ask the model's ``predict``
+        """
+        if not self._acts_the_same():
+            return None
+        keys = self.model.replay_buffer.observation_space.spaces
+        features = np.concatenate([obs[key].reshape(len(obs[key]), -1) for key in keys], axis=1, dtype=np.float32)
+        rows = self._features(th.as_tensor(features, device=self.model.device), self._policy.actor)
+        return self.actor.forward(rows)[-1][0].tanh().cpu().numpy()
+
+    @staticmethod
+    def _features(rows: th.Tensor, network: BaseModel) -> th.Tensor:
+        """:return: What a network sees of observations ``(batch, n_features)``"""
+        extractor = network.features_extractor
+        return extractor.standardize(rows) if isinstance(extractor, StandardizingExtractor) else rows
+
+    def _features_of_both(self, rows: th.Tensor, actor: BaseModel, critic: BaseModel) -> tuple[th.Tensor, th.Tensor]:
+        """:return: What an actor and critics see of observations: as a rule the same, and then computed once"""
+        features, one, two = self._features(rows, actor), actor.features_extractor, critic.features_extractor
+        if isinstance(one, StandardizingExtractor) and isinstance(two, StandardizingExtractor) and one.sees_the_same_as(two):
+            return features, features
+        return features, self._features(rows, critic)
+
+    def _observations(self, batch: GoalBatch) -> th.Tensor:
+        """:return: A batch's observations, ``(batch, n_features)``"""
+        assert batch.inputs is not None
+        return batch.inputs[:, : self.n_features]
+
+    @th.no_grad()
+    def next_outputs(self, batch: GoalBatch, part: slice = slice(None)) -> th.Tensor:
+        """:return: The target critics' outputs for the next states and actions of a part, ``(n_critics, part)``"""
+        assert batch.next_inputs is not None
+        model = self.model
+        features, critic_features = self._features_of_both(batch.next_inputs[part], model.actor_target, model.critic_target)
+        actions = self.actor_target.forward(features)[-1][0].tanh_()
+        actions = actions.add_(self._smoothing_noise(actions)).clamp_(-1, 1)
+        return self.critic_target.forward(th.cat([critic_features, actions], dim=1))[-1].squeeze(-1)
+
+    def _critic_forward(self, batch: GoalBatch) -> list[th.Tensor]:
+        """:return: What the critics' forward pass returns"""
+        features = self._features(self._observations(batch), self.model.critic)
+        return self.critic.forward(th.cat([features, batch.actions], dim=1))
+
+    def _critic_backward(self, activations: list[th.Tensor], gradient: th.Tensor) -> None:
+        """
+        :param activations: What the critics' forward pass returned
+        :param gradient: The loss's gradient with respect to their outputs, ``(n_critics, batch)``
+        """
+        self.critic.backward(activations, gradient.unsqueeze(-1))
+        self._critic_adam.step()
+
+    def _actor_forward(self, batch: GoalBatch, n: int | None = None) -> tuple[list[th.Tensor], th.Tensor, list[th.Tensor]]:
+        """
+        :param batch: The batch
+        :param n: Ask only the first so many critics
+        :return: What the actor's forward pass returns, its actions, and what the critics' forward pass for them returns
+        """
+        model = self.model
+        features, critic_features = self._features_of_both(self._observations(batch), model.actor, model.critic)
+        activations = self.actor.forward(features)
+        actions = activations[-1][0].tanh()
+        return activations, actions, self.critic.forward(th.cat([critic_features, actions], dim=1), n=n)
+
+    def _actor_backward(self, activations: list[th.Tensor], actions: th.Tensor, gradient: th.Tensor) -> None:
+        """
+        :param activations: What the actor's forward pass returned
+        :param actions: Their tanh
+        :param gradient: The loss's gradient with respect to the actions, which is overwritten
+        """
+        pre_tanh = activations[-1][0]
+        gradient *= 1 - actions.square()  # through the tanh
+        gradient.add_(pre_tanh, alpha=2 * self.model.pre_tanh_penalty / pre_tanh.numel())
+        self.actor.backward(activations, gradient.unsqueeze(0))
+        self._actor_adam.step()
+
+    @th.no_grad()
+    def update_targets(self) -> None:
+        """Polyak averaging of all targets, in one kernel."""
+        th._foreach_lerp_(self._targets, self._sources, self.model.tau)

@@ -1,0 +1,143 @@
+"""Updater: the gradient step on a batch, as autograd computes it."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch as th
+
+from sb3_clearning.common.metrics import TensorMeans
+from sb3_clearning.replay.batch import GoalBatch
+
+if TYPE_CHECKING:
+    from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+
+#: Metrics are means over every so many updates: measuring costs a few per cent of an update.
+MEASURE_EVERY = 10
+
+
+class Updater:
+    """
+    What the updates of all algorithms share. Networks and optimizers are read from the model at every step, as SB3's TD3 does:
+    they may be replaced at any time.
+
+    To change an algorithm's update, subclass its updater and name it as the algorithm's ``updater_class``.
+
+    :param model: The model to update
+    :param metrics: Gets the logged metrics
+    """
+
+    model: "GoalAlgorithm"
+
+    def __init__(self, model: "GoalAlgorithm", metrics: TensorMeans):
+        self.model, self.metrics = model, metrics
+        self._n_updates = 0
+
+    def ready(self) -> "Updater":
+        """
+        Prepare a series of updates.
+
+        :return: The updater to use for them
+        """
+        self.model.policy.set_training_mode(True)
+        return self
+
+    def act(self, obs: dict[str, np.ndarray]) -> np.ndarray | None:
+        """
+        :param obs: ``(n_envs, …)`` per key
+        :return: The actor's actions ``(n_envs, action_dim)`` within [-1, 1], or None: ask the model's ``predict``
+        """
+
+    def update(self, batch: GoalBatch, n_updates: int) -> None:
+        """
+        One gradient step.
+
+        :param batch: The batch
+        :param n_updates: The number of updates, this one included
+        """
+        self._n_updates = n_updates
+        self.update_critic(batch)
+        if n_updates % self.model.policy_delay == 0:
+            self.update_actor(batch)
+            self.update_targets()
+
+    def update_critic(self, batch: GoalBatch) -> None:
+        """The critics' gradient step."""
+        raise NotImplementedError()
+
+    def update_actor(self, batch: GoalBatch) -> None:
+        """The actor's gradient step."""
+        raise NotImplementedError()
+
+    @th.no_grad()
+    def update_targets(self) -> None:
+        """Polyak averaging of all targets, in one kernel."""
+        model = self.model
+        # A shared features extractor belongs to both networks and must not follow twice.
+        sources: list[th.Tensor] = list(dict.fromkeys([*model.critic.parameters(), *model.actor.parameters()]))
+        targets: list[th.Tensor] = list(dict.fromkeys([*model.critic_target.parameters(), *model.actor_target.parameters()]))
+        th._foreach_lerp_(targets, sources, model.tau)
+        # Running statistics are copied, see SB3's issue 996
+        for target, source in (
+            (model.critic_batch_norm_stats_target, model.critic_batch_norm_stats),
+            (model.actor_batch_norm_stats_target, model.actor_batch_norm_stats),
+        ):
+            if target:
+                th._foreach_copy_(target, source)
+
+    def next_actions(self, next_obs: dict[str, th.Tensor]) -> th.Tensor:
+        """:return: The actions to bootstrap from: the stochastic policy's samples, or the target actor's with clipped noise"""
+        model = self.model
+        if model.policy.stochastic_actor:
+            return model.actor(next_obs)
+        actions = model.actor_target(next_obs)
+        return (actions + self._smoothing_noise(actions)).clamp_(-1, 1)
+
+    def _smoothing_noise(self, actions: th.Tensor) -> th.Tensor:
+        limit = self.model.target_noise_clip
+        return th.randn_like(actions).mul_(self.model.target_policy_noise).clamp_(-limit, limit)
+
+    @th.no_grad()
+    def next_outputs(self, batch: GoalBatch, part: slice = slice(None)) -> th.Tensor:
+        """:return: The target critics' outputs for the next states and actions of a part, ``(n_critics, part)``"""
+        next_obs = {key: value[part] for key, value in batch.next_observations.items()}
+        return self.model.critic_target(next_obs, self.next_actions(next_obs))
+
+    def discounts(self, batch: GoalBatch, part: slice = slice(None)) -> float | th.Tensor:
+        """:return: gamma^m of a part of the batch; gamma with one step"""
+        return self.model.gamma if batch.discounts is None else batch.discounts[part]
+
+    def actor_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
+        """:return: The critics' outputs for the actor's actions, ``(n_critics, batch)``, and the pre-tanh actions"""
+        critic = self.model.critic
+        actions, pre_tanh = self.model.policy.actions_and_pre_tanh(batch.observations)
+        with th.no_grad():
+            features = critic.extract_features(batch.observations, critic.features_extractor)
+        return critic.logits(th.cat([features, actions], dim=1)), pre_tanh
+
+    def descend_critic(self, loss: th.Tensor) -> None:
+        """
+        :param loss: The critics' loss, a scalar
+        """
+        optimizer = self.model.critic.optimizer
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def descend_actor(self, loss: th.Tensor, pre_tanh: th.Tensor) -> None:
+        """
+        A step of the actor alone: neither critics nor frozen parameters get gradients.
+
+        :param loss: The actor's loss, a scalar
+        :param pre_tanh: The pre-tanh actions, for the penalty
+        """
+        actor = self.model.actor
+        loss = loss + self.model.pre_tanh_penalty * pre_tanh.square().mean()
+        actor.optimizer.zero_grad()
+        trained = [parameter for parameter in actor.parameters() if parameter.requires_grad]
+        if trained:
+            loss.backward(inputs=trained)
+        actor.optimizer.step()
+
+    def measures(self, name: str) -> bool:
+        """:return: Whether this update is measured: every ``MEASURE_EVERY``-th is, and the first after a log"""
+        return self._n_updates % MEASURE_EVERY == 0 or name not in self.metrics
