@@ -40,13 +40,7 @@ class GoalCollecting(RunState):
             raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
 
     def collect_rollouts(self, *arguments: Any, **keywords: Any) -> RolloutReturn:
-        """
-        Collect experience, as SB3 does.
-
-        :param arguments: SB3's
-        :param keywords: SB3's
-        :return: The numbers of steps and episodes, and whether training continues
-        """
+        """Collect experience, as SB3 does."""
         complete = False
         try:
             result = super().collect_rollouts(*arguments, **keywords)
@@ -119,11 +113,8 @@ class GoalCollecting(RunState):
         """
         Store a step of every environment: scaled actions and observations that are not normalized.
 
-        :param replay_buffer: The replay buffer
         :param buffer_action: The actions within [-1, 1]
         :param new_obs: The next observations, or the first of the next episode where ``dones``
-        :param reward: Ignored
-        :param dones: Whether the episode ended
         :param infos: With the final observations and the kind of ending
         """
         normalize = self._vec_normalize_env

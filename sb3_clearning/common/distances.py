@@ -88,7 +88,7 @@ class DistanceTracker:
         self._steps = steps.copy()
 
     def means(self) -> dict[str, float]:
-        """:return: The mean of each distance over the kept episodes; empty if there is none"""
+        """:return: The mean of each distance over the kept episodes; empty without episodes"""
         if not self.episodes:
             return {}
         return dict(zip(EpisodeDistances._fields, np.mean(self.episodes, axis=0).tolist(), strict=True))

@@ -75,13 +75,9 @@ def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[st
 
 def write_arrays(path: Path, kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
     """
-    Write a file atomically.
+    Write a file of :func:`to_bytes` atomically.
 
-    :param path: The file
-    :param kind: What it is
-    :param content: A JSON document
-    :param arrays: The arrays by name
-    :return: The SHA-256 of the file's bytes
+    :return: The SHA-256 of its bytes
     """
     data = to_bytes(kind, content, arrays)
     write_whole(path, data)
@@ -90,10 +86,9 @@ def write_arrays(path: Path, kind: str, content: dict[str, Any], arrays: dict[st
 
 def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
-    :param path: A file of :func:`write_arrays`
-    :param kind: What the file should be
+    Read a file of :func:`write_arrays`, as :func:`from_bytes` does.
+
     :param sha256: The expected SHA-256 of its bytes, if known
-    :return: Its JSON document and its arrays, which are read-only
     """
     try:
         data = path.read_bytes()
@@ -107,12 +102,7 @@ def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """
-    Write a file atomically: to a temporary file next to it, synced and renamed. After a crash there is the old or the new one.
-
-    :param path: The file
-    :param data: Its bytes
-    """
+    """Write a file atomically, under a temporary name first: a crash leaves the old file or the new one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

@@ -14,27 +14,13 @@ from torch import nn
 
 from sb3_clearning.files.array_file import UnreadableFileError
 
-_ACTIVATIONS = (
-    "ReLU",
-    "Tanh",
-    "ELU",
-    "GELU",
-    "SiLU",
-    "Mish",
-    "LeakyReLU",
-    "Sigmoid",
-    "Softplus",
-    "Softsign",
-    "Identity",
-    "SELU",
-)
-
+_LAYERS = ("ReLU", "Tanh", "ELU", "GELU", "SiLU", "Mish", "LeakyReLU", "Sigmoid", "Softplus", "Softsign", "Identity", "SELU")
 _EXTRACTORS = ("CombinedExtractor", "FlattenExtractor", "NatureCNN")
 _OPTIMIZERS = ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adamax", "NAdam", "RAdam")
 
 #: The classes that a file may name. Any other has to be passed again when the file is loaded.
 CLASSES: dict[str, type] = {
-    **{f"torch.nn.{name}": getattr(nn, name) for name in _ACTIVATIONS},
+    **{f"torch.nn.{name}": getattr(nn, name) for name in _LAYERS},
     **{f"torch.optim.{name}": getattr(th.optim, name) for name in _OPTIMIZERS},
     **{f"stable_baselines3.{name}": getattr(torch_layers, name) for name in _EXTRACTORS},
 }
@@ -55,22 +41,12 @@ _OBJECTS: dict[str, tuple[type, dict[str, str]]] = {
 
 
 def register_class(name: str, found: type) -> None:
-    """
-    Let files name a class.
-
-    :param name: Its name in files, which stays when the class moves
-    :param found: The class
-    """
+    """Let files name a class. Its name in files stays when the class moves."""
     CLASSES[name], _NAMES[found] = found, name
 
 
 def register_object(found: type, attributes: dict[str, str]) -> None:
-    """
-    Let files hold objects of a class.
-
-    :param found: The class
-    :param attributes: The arguments of its constructor, and their attributes
-    """
+    """Let files hold objects of a class, given the arguments of its constructor and their attributes."""
     _OBJECTS[found.__name__] = (found, attributes)
 
 

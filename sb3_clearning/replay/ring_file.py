@@ -35,11 +35,7 @@ class Segment(NamedTuple):
     arrays: Arrays
 
     def cut(self, start: int, stop: int) -> Arrays:
-        """
-        :param start: The first step
-        :param stop: The step after the last
-        :return: The arrays of these steps
-        """
+        """:return: The arrays of the steps from ``start`` to before ``stop``"""
         steps = slice(start - self.first, stop - self.first)
         ends = self.arrays["ends"]
         before, within = int(np.count_nonzero(ends[: steps.start])), int(np.count_nonzero(ends[steps]))
@@ -154,8 +150,8 @@ class RingFiles(DictReplayBuffer):
         the ring is unchanged. A smaller ring keeps the newest steps. A larger one than a full snapshot counts its steps from
         the oldest that is left.
 
-        :param content: The sizes and spaces
-        :param open_episodes: The state of the episodes in progress
+        :param content: The sizes and spaces of :meth:`snapshot_open_episodes`
+        :param open_episodes: Its arrays
         :param arrays: All steps as one segment
         """
         added, oldest = content["added"], content["oldest"]

@@ -88,11 +88,7 @@ def _codes_of_the_dead(env: VecEnv | None) -> list[int | None]:
 
 
 def end_processes(env: VecEnv | None) -> None:
-    """
-    End the processes of environments. Some may be dead or hang, so that ``close`` would wait forever.
-
-    :param env: Vectorized environments; those in this process are left alone
-    """
+    """End the processes of environments. Some may be dead or hang, so that ``close`` would wait forever."""
     processes = _in_processes(env)
     if processes is None or processes.closed:
         return

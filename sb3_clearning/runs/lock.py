@@ -15,11 +15,7 @@ class FolderInUseError(RuntimeError):
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """
-    Lock a folder. The system releases it when the process ends, however it ends.
-
-    :param folder: The folder
-    """
+    """Lock a folder. The system releases it when the process ends, however it ends."""
     lock = FileLock(folder / LOCK_NAME)
     try:
         lock.acquire(timeout=0)

@@ -32,11 +32,7 @@ def _version(package: str) -> str | None:
 
 
 class DivergedError(ValueError):
-    """
-    Training has diverged.
-
-    :param what: What shows it
-    """
+    """Training has diverged."""
 
     def __init__(self, what: str):
         super().__init__(f"{what}: training has diverged. Use a lower `learning_rate` or `w_clip` (of CLearning).")
@@ -94,9 +90,7 @@ def build_model(
     where: str,
 ) -> Model:
     """
-    :param algorithm: The model's class
     :param content: What :func:`snapshot_model` returned
-    :param arrays: Its arrays
     :param env: The environment; None: for prediction only
     :param device: The device; None: the saved one, if it is available
     :param given: Arguments that replace the saved ones
@@ -159,12 +153,7 @@ def _lists_of_numbers(value: Any) -> Iterator[list[int]]:
 
 
 def restore_parameters(model: "RunState", content: dict[str, Any], arrays: dict[str, np.ndarray], where: str) -> None:
-    """
-    :param model: A model with the same arguments
-    :param content: What :func:`snapshot_model` returned
-    :param arrays: Its arrays
-    :param where: The file's name in errors
-    """
+    """Set weights and optimizers from what :func:`snapshot_model` returned, after a check against the model's own."""
     own = model.get_parameters()
     ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
     weights = {name.removeprefix("policy/"): _tensor(array) for name, array in arrays.items() if name.startswith("policy/")}

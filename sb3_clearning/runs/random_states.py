@@ -36,11 +36,7 @@ def snapshot_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], 
 
 
 def restore_random_states(action_space: spaces.Space, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """
-    :param action_space: The action space
-    :param content: What :func:`snapshot_random_states` returned
-    :param arrays: Its arrays
-    """
+    """Set the generators to what :func:`snapshot_random_states` returned."""
     try:
         version, gauss = content["python"]
         random.setstate((version, tuple(arrays["random.python"].tolist()), gauss))
@@ -58,11 +54,7 @@ def restore_random_states(action_space: spaces.Space, content: dict[str, Any], a
 
 @contextmanager
 def preserved_random_states(action_space: spaces.Space) -> Iterator[None]:
-    """
-    Leave the generators as they were, so that training draws the same numbers as without what happens inside.
-
-    :param action_space: The action space
-    """
+    """Leave the generators as they were, so that training draws the same numbers as without the code inside."""
     content, arrays = snapshot_random_states(action_space)
     try:
         yield

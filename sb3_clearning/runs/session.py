@@ -65,12 +65,7 @@ class RunSession:
 
     @contextlib.contextmanager
     def call(self, model: "RunState", offline: bool) -> Iterator[None]:
-        """
-        A call of ``learn`` or ``learn_offline``: errors get a note on how to resume, and cleanup happens in any case.
-
-        :param model: The model
-        :param offline: Whether it takes no step in the environment
-        """
+        """A call of ``learn`` or ``learn_offline``: errors get a note on how to resume, and cleanup always happens."""
         self.offline, self._training = offline, False
 
         def hint() -> str:
@@ -84,7 +79,6 @@ class RunSession:
         """
         The start of a call. SB3's ``_setup_learn`` runs inside: it resets environments and initializes callbacks.
 
-        :param model: The model
         :param call: The call as the user made it
         :return: The call as SB3 should see it: what is left of it, if the run is resumed
         """
@@ -106,19 +100,14 @@ class RunSession:
         self._training = True
 
     def resume(self, checkpoint: Checkpoint, files: CheckpointFolder) -> None:
-        """
-        Let the next call continue the run of a checkpoint.
-
-        :param checkpoint: The checkpoint that the model was built from
-        :param files: Its folder
-        """
+        """Let the next call continue the run of the checkpoint that the model was built from."""
         self.pending = PendingResume(checkpoint, files)
         self.last_checkpoint = checkpoint.path.resolve()
 
     def write_checkpoint(self, model: "RunState", files: CheckpointFolder, schedule: dict[str, Any]) -> Path:
         """
-        :param model: The model, between two steps
-        :param files: The folder to write to
+        Write the state between two steps.
+
         :param schedule: What the callback needs to continue its schedule
         :return: The checkpoint's file
         """

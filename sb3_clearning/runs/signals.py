@@ -44,11 +44,7 @@ class Interrupts:
             restore()
 
     def end(self, message: str) -> NoReturn:
-        """
-        End the run as the signal would have.
-
-        :param message: How to resume
-        """
+        """End the run as the signal would have, after printing how to resume."""
         assert self.received is not None
         print(message, file=sys.stderr, flush=True)
         if self.received == signal.SIGINT:

@@ -45,10 +45,7 @@ def check_observations(obs: dict[str, np.ndarray]) -> None:
 
 
 def normalized_keys(env: VecNormalize | None) -> set[str]:
-    """
-    :param env: A VecNormalize of Dict observations, or None
-    :return: The keys that it normalizes
-    """
+    """:return: The keys of Dict observations that a VecNormalize normalizes"""
     return set() if env is None or not env.norm_obs else set(env.obs_rms)
 
 
@@ -69,10 +66,7 @@ def snapshot_normalization(env: VecNormalize) -> dict[str, np.ndarray]:
 
 
 def restore_normalization(env: VecNormalize, arrays: dict[str, np.ndarray]) -> None:
-    """
-    :param env: A VecNormalize with the same arguments
-    :param arrays: What :func:`snapshot_normalization` returned, among others
-    """
+    """Set a VecNormalize's statistics from what :func:`snapshot_normalization` returned, among other arrays."""
     own, found = snapshot_normalization(env), {key: value for key, value in arrays.items() if key.startswith("normalize/")}
     if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in found.items()}:
         raise UnreadableFileError("The file has other statistics than this VecNormalize: create it with the same arguments.")

@@ -45,9 +45,7 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointFolder:
-    """
-    :param folder: The folder
-    """
+    """The checkpoints of a folder."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -70,9 +68,8 @@ class CheckpointFolder:
 
     def write(self, content: dict[str, Any], arrays: dict[str, np.ndarray], ring: RingFiles) -> Path:
         """
-        :param content: The checkpoint's JSON document
-        :param arrays: Its arrays
-        :param ring: The buffer. What is new in it becomes a segment
+        Write a checkpoint, after a segment of what is new in the buffer.
+
         :return: The checkpoint's file
         """
         if self._last_number is None:
@@ -151,12 +148,7 @@ class CheckpointFolder:
         return Checkpoint(path, content, arrays, buffer)
 
     def continue_from(self, checkpoint: Checkpoint, ring: RingFiles) -> None:
-        """
-        Let the next checkpoint write only what is new since this one.
-
-        :param checkpoint: The checkpoint
-        :param ring: The buffer that was restored from it
-        """
+        """Let the next checkpoint write only what is new since this one, from which the buffer was restored."""
         buffer = checkpoint.content["buffer"]
         self._last_number = checkpoint.content["number"]
         # A larger ring that restarted its count of steps is written completely.

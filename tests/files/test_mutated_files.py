@@ -182,7 +182,7 @@ def forge(kind: str, data: bytes, rng: random.Random) -> bytes:
                 arrays[name] = _mutate_array(arrays[name], rng)
     try:
         return to_bytes(kind, content, arrays)
-    except Exception:  # what can not even be written
+    except Exception:  # what cannot even be written
         return mutate_bytes(data, rng)
 
 
@@ -305,7 +305,7 @@ KINDS: dict[str, Callable[[Path, int], int]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_mutated(kind: str, tmp_path: Path) -> None:
     loaded = KINDS[kind](tmp_path, 150)
-    assert loaded < 100  # a forged learning rate is a right one, but most changes are none
+    assert loaded < 100  # a forged learning rate is valid, but most changes are not
 
 
 @pytest.mark.slow

@@ -425,8 +425,8 @@ def test_wrong_input(name: str, call: Callable[[], Any], message: str) -> None:
 NOT_CALLED_BY_USERS = {"GoalBatch", "__version__"}
 #: What SB3 calls with what it has made itself.
 CALLED_BY_SB3 = {
-    "restore_noises",
-    "snapshot_noises",
+    # of the package's own checkpoints
+    *("begin_episodes", "replay_environments", "restore", "restore_generators", "restore_run", "snapshot_segment"),
     "collect_rollouts",
     "make_actor",
     "make_critic",

@@ -205,7 +205,7 @@ def _small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True, text=True
     )
     if mounted.returncode != 0:
-        pytest.skip(f"a tmpfs can not be mounted here: {mounted.stderr.strip()}")
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:
@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path) -> None:
             assert f"The last complete one is {before[-1].name}. Free space" in str(raised.value)
             model = start_or_resume(disk / "run")  # with warnings as errors: none is damaged
             assert model.num_timesteps < STEPS
-            # With more room the run goes on to the same end.
+            # With more room the run continues to the same end.
             shutil.copytree(disk / "run", tmp_path / f"{room} moved")
             model = learn(tmp_path / f"{room} moved")
             assert differences(all_of(model), all_of(learn(tmp_path / f"{room} undisturbed"))) == []
@@ -248,7 +248,7 @@ def _locked_in_the_middle(folder: Path) -> None:
         learn(run, StopAt(50, lambda: run.chmod(0o555)))
     except OSError as error:
         right = "could not be written (Permission denied). The last complete one is checkpoint-" in str(error)
-        # It can be read, and says that it can not be written to before anything is learned.
+        # It can be read, and says that it cannot be written to before anything is learned.
         right &= start_or_resume(run).num_timesteps >= EVERY
         try:
             learn(run)

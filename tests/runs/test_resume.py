@@ -1,4 +1,4 @@
-"""A run that was stopped goes on as if it had not been."""
+"""A resumed run reaches the same weights as one that was never stopped."""
 
 import errno
 import os
@@ -428,7 +428,7 @@ def test_a_larger_buffer_than_one_that_has_gone_round(larger: int, tmp_path: Pat
     with pytest.raises(SystemExit):
         learn(folder, terminate, learning_starts=10**6, buffer_size=30)
     model = CLearning.resume(folder, make_env(), buffer_size=larger)
-    # The newest transition counts as an end until its episode goes on.
+    # The newest transition counts as an end until its episode continues.
     assert differences({name: array[stop - 30 : stop] for name, array in everything.items()}, stored(model)) == ["ends"]
     model.learn(STEPS, callback=ResumableCheckpoint(folder, every=EVERY))
     kept = min(larger, 30 + STEPS - stop)
@@ -476,7 +476,7 @@ def test_several_calls_of_learn(tmp_path: Path) -> None:
 
     model = run(tmp_path / "one")
     assert model.num_timesteps == 90
-    # Stopped in the second call, which is the one that goes on.
+    # Stopped in the second call, which is the one that is resumed.
     stopped = small_model(make_env())
     stopped.learn(50, callback=ResumableCheckpoint(tmp_path / "two", every=EVERY))
     callbacks = [ResumableCheckpoint(tmp_path / "two", every=EVERY), StopAt(77)]
