@@ -236,15 +236,12 @@ def test_only_what_is_scaled_is_limited() -> None:
     assert (large == 300).sum() == images.features_dim - 1
 
 
-def fetch(task: str, seed: int, steps: int) -> tuple[CLearning, gym.Env]:
-    pytest.importorskip("gymnasium_robotics")
-    env = gym.make(task)
-    return small_model(env, learning_starts=steps, buffer_size=steps, seed=seed).learn(steps), env
-
-
 def limited_goals(task: str, seed: int) -> float:
     """:return: The share of the coordinates of commanded goals that are at the limit after 1,000 steps of warm-up"""
-    model, env = fetch(task, seed, 1000)
+    if task.startswith("Fetch"):
+        gym.register_envs(pytest.importorskip("gymnasium_robotics"))
+    env = gym.make(task)
+    model = small_model(env, learning_starts=1000, buffer_size=1000, seed=seed).learn(1000)
     fit_extractors(model.policy, model._raw_states(), 1000)
     resets = [env.reset(seed=10_000 * (seed + 1) + i)[0] for i in range(100)]
     extractor = extractors(model)[0]
@@ -254,7 +251,7 @@ def limited_goals(task: str, seed: int) -> float:
 
 @pytest.mark.slow
 def test_goals_of_pick_and_place_are_within_the_limit() -> None:
-    # With the statistics of achieved goals alone, a sixth of the coordinates is not, with half of the seeds.
+    # By the statistics of achieved goals alone up to a fifth of the coordinates is not, with seven of the seeds.
     assert [limited_goals("FetchPickAndPlace-v4", seed) for seed in range(10)] == pytest.approx([0] * 10, abs=0.01)
 
 
@@ -599,14 +596,13 @@ def test_fast_and_general_updates_are_equal_across_refits(algorithm: type[CLearn
 @pytest.mark.usefixtures("no_preprocessing")
 @pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
 def test_every_network_has_its_own_statistics(algorithm: type[CLearning] | type[GoalTD3]) -> None:
-    def own_actor(model: GoalAlgorithm) -> None:  # a critic is trained beside an actor that learned elsewhere
-        for extractor in extractors(model)[:2]:
-            extractor.fit(some_states(100, 7, shift=0.4, scale=0.6), 10**6)
+    def own_statistics(model: GoalAlgorithm) -> None:  # as of networks that learned apart
+        for i, extractor in enumerate(extractors(model)):
+            extractor.fit(some_states(100, seed=i, shift=0.2 * i, scale=0.6), 10**6)
 
-    models = [trained(fast, algorithm, 2, own_actor) for fast in (True, False)]
-    one, _, two, _ = extractors(models[0])
-    assert not one.sees_the_same_as(two)
-    assert not th.allclose(one.mean, two.mean, rtol=0.1)
+    models = [trained(fast, algorithm, 2, own_statistics) for fast in (True, False)]
+    assert not extractors(models[0])[0].sees_the_same_as(extractors(models[0])[2])
+    assert len({tuple(extractor.mean.tolist()) for extractor in extractors(models[0])}) == 4
     for name, value in models[0].policy.state_dict().items():
         th.testing.assert_close(value, models[1].policy.state_dict()[name], rtol=1e-7, atol=1e-8)
 
