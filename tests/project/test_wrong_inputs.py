@@ -423,7 +423,7 @@ def test_wrong_input(name: str, call: Callable[[], Any], message: str) -> None:
 
 #: What is made by the package alone, or is no function.
 NOT_CALLED_BY_USERS = {"GoalBatch", "__version__"}
-#: What SB3 calls with what it has made itself.
+#: What SB3 or the package calls with what it has made itself.
 CALLED_BY_SB3 = {
     # of the package's own checkpoints
     *("begin_episodes", "replay_environments", "restore", "restore_generators", "restore_run", "snapshot_segment"),
@@ -432,6 +432,7 @@ CALLED_BY_SB3 = {
     "make_critic",
     "set_training_mode",
     "step_async",
+    "upgraded",
 }
 
 
