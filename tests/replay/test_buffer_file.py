@@ -169,7 +169,7 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
     buffer = _filled().buffer
     with pytest.raises(UnreadableFileError, match="There is no file"):
         buffer.load(tmp_path / "missing")
-    with pytest.raises(UnreadableFileError, match="can ?not be read"):
+    with pytest.raises(UnreadableFileError, match=r"can ?not be read"):
         buffer.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         buffer.save(tmp_path / "missing" / "buffer")
