@@ -27,7 +27,6 @@ class AdroitTask(MujocoGoalTask):
 
     :param adroit: the simulator's environment
     :param observation_size: number of coordinates of the observation
-    :param render_mode: None or "rgb_array"
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 100}
@@ -77,8 +76,6 @@ class AdroitHand(AdroitTask):
     Bring the hand into a pose. The goal is the whole state: 27 joints and the palm's xyz.
 
     The simulator's door is moved out of reach. A goal is the state after 50 random actions.
-
-    :param render_mode: None or "rgb_array"
     """
 
     # Goals are snapshots of a moving hand: random actions end 1.2 away (median), no actions 0.9, and following the goal's
@@ -127,8 +124,6 @@ class AdroitPen(AdroitTask):
 
     The observation is the hand's 24 joints, the pen's xyz, its six velocities and its orientation. Goals are pens' positions
     in D4RL's human demonstrations if Minari's dataset is on this machine, else draws of a Gaussian fitted to an expert's.
-
-    :param render_mode: None or "rgb_array"
     """
 
     goal_slice = slice(24, 27)

@@ -25,10 +25,7 @@ class DmControlTask(MujocoGoalTask):
     The goal is the state after another reset: the task resets twice, and the first state is the goal.
 
     :param environment: the dm_control environment. It must have no time limit, after which it would reset itself
-    :param observation_low: lower bounds of the observation
-    :param observation_high: upper bounds of the observation
     :param action_size: number of actuators
-    :param render_mode: None or "rgb_array"
     """
 
     def __init__(
@@ -108,8 +105,6 @@ class Finger(DmControlTask):
     Turn a free spinner with a finger of two joints. The goal is the xz position of the spinner's tip, from its hinge.
 
     The observation is the two joints, the tip, three velocities and two touch sensors.
-
-    :param render_mode: None or "rgb_array"
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
@@ -151,8 +146,6 @@ class JacoReach(DmControlTask):
 
     The observation is the goal's twelve numbers, the velocities of the six joints, and the positions and velocities of the
     three fingers. The actions are the joints' and the fingers' speeds, scaled from [-1, 1] to the simulator's.
-
-    :param render_mode: None or "rgb_array"
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}

@@ -71,7 +71,6 @@ class ContinuousGridworld(GoalTask):
 
     :param discrete: the paper's four moves instead of continuous actions, for the prediction experiments. `CLearning` needs
         continuous ones
-    :param render_mode: None or "rgb_array"
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}

@@ -21,8 +21,6 @@ class PointUMaze(MujocoGoalTask):
 
     The observation is x, y and their velocities, the goal x, y. Start and goal are cells of the maze, more than half a cell
     apart, moved by up to a quarter of a cell, as gymnasium-robotics draws them.
-
-    :param render_mode: None or "rgb_array"
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 50}

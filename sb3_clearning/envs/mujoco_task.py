@@ -39,10 +39,7 @@ class MujocoGoalTask(GoalTask):
 
     :param model: the MjModel of the simulator
     :param data: its MjData
-    :param observation_low: lower bounds of the observation
-    :param observation_high: upper bounds of the observation
     :param action_size: number of actuators that the agent moves
-    :param render_mode: None or "rgb_array"
     """
 
     #: The free camera: lookat, distance, azimuth, elevation. It is fixed and upright, unlike some of the simulators' cameras.

@@ -27,8 +27,6 @@ class SawyerTask(MujocoGoalTask):
     Metaworld's `reset` runs once; each episode restores that state and moves the object. That `reset` cannot be seeded, takes
     500 steps of simulation, and returns a stale first observation in two of these tasks. Metaworld's `step` computes rewards
     that are not used here.
-
-    :param render_mode: None or "rgb_array"
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 80}
@@ -119,8 +117,6 @@ class _PuckTask(SawyerTask):
 class SawyerReach(_PuckTask):
     """
     Bring the hand to a point. The goal is the hand's xyz.
-
-    :param render_mode: None or "rgb_array"
     """
 
     simulator = SawyerReachEnvV3
@@ -157,7 +153,6 @@ class SawyerPush(_ObjectTask, _PuckTask):
 
     The hand cannot move below z = 0.046, so that its part of the goal (z = 0.015) is never reached exactly.
 
-    :param render_mode: None or "rgb_array"
     :param arm_goal: False: the goal is the puck's xyz alone
     """
 
@@ -203,7 +198,6 @@ class SawyerWindow(_SlideTask):
     """
     Slide a window to a position. The goal is the hand's and the handle's xyz, both at that position.
 
-    :param render_mode: None or "rgb_array"
     :param arm_goal: False: the goal is the handle's xyz alone
     """
 
@@ -225,7 +219,6 @@ class SawyerDrawer(_SlideTask):
     """
     Slide a drawer to a position. The goal is the hand's and the handle's xyz, both at that position.
 
-    :param render_mode: None or "rgb_array"
     :param arm_goal: False: the goal is the handle's xyz alone
     """
 

@@ -202,7 +202,6 @@ class _Stack:
         self.random_starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])[chosen][:, None]
         own = any(data.random_goals is not None for data in datasets)
         self.random_choices = stack(choices) if own else self.goals
-        self.state_size = datasets[0].states.shape[1]
         if settings.bootstraps:
             self.next_states = stack([data.next_states for data in datasets])
             pools = [self._pool(data) for data in datasets]
