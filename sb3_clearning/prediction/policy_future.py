@@ -43,18 +43,18 @@ class ClassifierModel(Protocol):
 
 class PolicyFuture(FuturePredictor):
     r"""
-        The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: the policy is commanded to
-        reach the same goal that the query is about. So this is not one distribution over goals, and an average over candidates
-            (the expected future state, the probability of an event) shows which of them the policy can reach, not where it goes. For
-            the future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
+    The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: the policy is commanded to
+    reach the same goal that the query is about. So this is not one distribution over goals, and an average over candidates
+        (the expected future state, the probability of an event) shows which of them the policy can reach, not where it goes. For
+        the future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
 
-        The ratio is to the distribution p(g) of training's random goals: the visited next states, and a share
-        ``commanded_goal_fraction`` of commanded goals. Candidates, and the marginal of a density, are draws of that mixture.
+    The ratio is to the distribution p(g) of training's random goals: the visited next states, and a share
+    ``commanded_goal_fraction`` of commanded goals. Candidates, and the marginal of a density, are draws of that mixture.
 
-        Observations are those of the environment; their ``desired_goal`` is not used and may be missing. Images have their
-        channels first, as in the model's ``observation_space``.
+    Observations are those of the environment; their ``desired_goal`` is not used and may be missing. Images have their
+    channels first, as in the model's ``observation_space``.
 
-        :param model: The model. Queries use its current weights, also after more training
+    :param model: The model. Queries use its current weights, also after more training
     """
 
     def __init__(self, model: ClassifierModel):
