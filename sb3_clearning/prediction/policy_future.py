@@ -8,7 +8,6 @@ from gymnasium import spaces
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_clearning.losses import log_mass
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.queries import FuturePredictor
 from sb3_clearning.replay.datasets import Values
@@ -30,12 +29,10 @@ class ClassifierModel(Protocol):
     device: th.device
     replay_buffer: Any
     commanded_goal_fraction: float
-    gamma: float
-    lambda_: float
 
     @property
-    def bootstrap_factor(self) -> float:
-        """:return: The factor on the importance weights beside gamma"""
+    def log_mass(self) -> float:
+        """:return: The logarithm of what the classifier's densities sum to"""
 
     def get_vec_normalize_env(self) -> VecNormalize | None:
         """:return: The VecNormalize, or None"""
@@ -45,8 +42,8 @@ class PolicyFuture(FuturePredictor):
     r"""
     The future of a goal-conditioned policy, :math:`p_+^\pi(g \mid s, a, \text{commanded } g)`: the policy is commanded to
     reach the same goal that the query is about. So this is not one distribution over goals, and an average over candidates
-        (the expected future state, the probability of an event) shows which of them the policy can reach, not where it goes. For
-        the future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
+    (the expected future state, the probability of an event) shows which of them the policy can reach, not where it goes. For
+    the future under one command fit a :class:`FutureStateEstimator` on the model's replay buffer.
 
     The ratio is to the distribution p(g) of training's random goals: the visited next states, and a share
     ``commanded_goal_fraction`` of commanded goals. Candidates, and the marginal of a density, are draws of that mixture.
@@ -112,5 +109,5 @@ class PolicyFuture(FuturePredictor):
             chosen = model.policy(tensors, deterministic=True)
         else:
             chosen = th.as_tensor(np.repeat(actions, m, axis=0), dtype=th.float32, device=model.device)
-        logits = model.critic(tensors, chosen).mean(dim=0) - log_mass(model.gamma, model.lambda_, model.bootstrap_factor)
+        logits = model.critic(tensors, chosen).mean(dim=0) - model.log_mass
         return logits.reshape(n, m).cpu().numpy()
