@@ -39,7 +39,7 @@ def _layers(network: nn.Module) -> list | None:
     assert isinstance(network, Actor)
     if type(network.mu) is not nn.Sequential or len(network.mu) == 0 or type(network.mu[-1]) is not nn.Tanh:
         return None
-    return FastMLP.layers_of(nn.Sequential(*network.mu[:-1]), nn.Linear)
+    return FastMLP.layers_of(nn.Sequential(*list(network.mu)[:-1]), nn.Linear)
 
 
 def _networks(model: "GoalAlgorithm") -> tuple[nn.Module, ...]:
