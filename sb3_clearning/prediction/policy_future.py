@@ -8,6 +8,7 @@ from gymnasium import spaces
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_clearning.losses import log_mass
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.queries import FuturePredictor
 from sb3_clearning.replay.datasets import Values
@@ -29,10 +30,12 @@ class ClassifierModel(Protocol):
     device: th.device
     replay_buffer: Any
     commanded_goal_fraction: float
+    gamma: float
+    lambda_: float
 
     @property
-    def log_mass(self) -> float:
-        """:return: The logarithm of what the classifier's densities sum to"""
+    def bootstrap_factor(self) -> float:
+        """:return: The factor on the importance weights beside gamma"""
 
     def get_vec_normalize_env(self) -> VecNormalize | None:
         """:return: The VecNormalize, or None"""
@@ -109,5 +112,5 @@ class PolicyFuture(FuturePredictor):
             chosen = model.policy(tensors, deterministic=True)
         else:
             chosen = th.as_tensor(np.repeat(actions, m, axis=0), dtype=th.float32, device=model.device)
-        logits = model.critic(tensors, chosen).mean(dim=0) - model.log_mass
+        logits = model.critic(tensors, chosen).mean(dim=0) - log_mass(model.gamma, model.lambda_, model.bootstrap_factor)
         return logits.reshape(n, m).cpu().numpy()

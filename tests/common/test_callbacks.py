@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sb3_clearning import CLearning, ResumableCheckpoint
-from sb3_clearning.common import goal_algorithm
+from sb3_clearning.common import updater
 from tests.support.goal_envs import PointEnv, make
 from tests.support.small_models import changed, seed_all, small_model, weights
 
@@ -68,7 +68,7 @@ def test_every_metric_is_logged_and_finite(lambda_: float, stochastic: bool, tmp
 
 def test_metrics_are_means_since_the_last_log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Against one update at a time, logged after each
-    monkeypatch.setattr(goal_algorithm, "MEASURE_EVERY", 1)
+    monkeypatch.setattr(updater, "MEASURE_EVERY", 1)
     model = small_model(PointEnv(), learning_starts=1000, policy_kwargs={"standardize": False}).learn(40)
     parameters = {name: value.clone() for name, value in model.policy.state_dict().items()}
     optimizers = [optimizer.state_dict() for optimizer in (model.actor.optimizer, model.critic.optimizer)]

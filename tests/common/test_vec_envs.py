@@ -134,7 +134,7 @@ def test_training_sees_normalized_batches(monkeypatch: pytest.MonkeyPatch) -> No
     env, _ = _normalized()
     model = small_model(env, learning_starts=1000).learn(80)
     seen: list[GoalBatch] = []
-    monkeypatch.setattr(model, "_update", seen.append)
+    monkeypatch.setattr(model._updater, "update", lambda batch, n_updates: seen.append(batch))
     np.random.seed(0)
     model.train(gradient_steps=1, batch_size=16)
     np.random.seed(0)
