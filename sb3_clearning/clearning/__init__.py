@@ -1,1 +1,5 @@
-"""C-learning: the algorithm and its fast update."""
+"""CLearning, its updates and nothing else."""
+
+from sb3_clearning.clearning.clearning import CLearning
+
+__all__ = ["CLearning"]
