@@ -23,9 +23,11 @@ def check_sizes(name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be the sizes of the hidden layers such as (256, 256), not {value!r}.")
 
 
-def check_steps(name: str, value: Any) -> None:
-    """Raise an error unless a value is a number of steps. Whole floats are: people write ``learn(1e6)``."""
-    check_number(name, int(value) if isinstance(value, float) and value.is_integer() else value, 0, whole=True)
+def check_steps(name: str, value: Any, at_least: int = 0) -> int:
+    """:return: A number of steps as an int, if it is one. Whole floats are: people write ``learn(1e6)``"""
+    steps = int(value) if isinstance(value, float) and value.is_integer() else value
+    check_number(name, steps, at_least, whole=True)
+    return int(steps)
 
 
 def check_number(
@@ -39,7 +41,6 @@ def check_number(
     :param open_ends: Which ends are excluded: "low", "high", "both" or ""
     :param hint: Is added to the message
     """
-    kind = Integral if whole else Real
     right = is_number(value, whole)
     right = right and (low < value if open_ends in ("low", "both") else low <= value)
     right = right and (value < high if open_ends in ("high", "both") else value <= high)
@@ -47,7 +48,7 @@ def check_number(
         lower = f"{'above' if open_ends in ('low', 'both') else 'at least'} {low:g}"
         upper = f" and {'below' if open_ends in ('high', 'both') else 'at most'} {high:g}"
         limits = lower + (upper if high != float("inf") or open_ends in ("high", "both") else "")
-        article = "a whole number of " if whole and not isinstance(value, kind) else ""
+        article = "a whole number of " if whole and not is_number(value, whole) else ""
         raise ValueError(f"`{name}` must be {article}{limits}{hint}, not {value!r}.")
 
 

@@ -1,5 +1,6 @@
 r"""
-The paper's equations as pure functions on logits.
+The paper's equations as pure functions on logits. CLearning's own loss, their labelled form, is assembled in
+``clearning/updater.py`` (``labels_and_weights``).
 
 A classifier :math:`C(F=1 \mid s, a, g)` says whether ``g`` is a future state of ``(s, a)`` or a random one. All functions take
 its logits, so that :math:`\log C(F=1) = \mathrm{logsigmoid}(\mathrm{logit})`,

@@ -54,7 +54,7 @@ class CLearning(GoalAlgorithm):
     :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo
     :param lambda_on_w: Whether importance weights have the factor lambda of the appendix's table, so that the loss is exactly
         ``lambda_`` TD + (1 - ``lambda_``) MC. Bootstrapping then looks :math:`1/(1-\lambda\gamma)` steps ahead, and beyond
-        these the collecting policies count; without it (the authors' code) it looks :math:`1/(1-\gamma)` steps ahead
+        that the collecting policies count; without it (the authors' code) it looks :math:`1/(1-\gamma)` steps ahead
     :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
     :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit

@@ -36,7 +36,7 @@ class DistanceTracker:
     """
 
     def __init__(self, n_envs: int, window: int = 100):
-        self.episodes: deque[EpisodeDistances] = deque(maxlen=window)
+        self.episodes: deque[EpisodeDistances] = deque(maxlen=int(window))
         self._initial = np.zeros(n_envs)
         self._minimum = np.zeros(n_envs)
         self._sum = np.zeros(n_envs)

@@ -21,8 +21,8 @@ def scored_distance(achieved_goal: np.ndarray, goal: np.ndarray, info: dict[str,
     """
     :param achieved_goal: The achieved goal
     :param goal: The goal that was commanded when the action was chosen
-    :param info: What came with the observation. A task whose score counts some coordinates only, as the puck's in Sawyer
-        Push, says its ``distance``
+    :param info: The info of the same step. A task that scores some coordinates only, as Sawyer Push does, reports its own
+        ``distance`` in it
     :return: The distance to the goal, ``(1,)``: the task's own, or over all of the goal's coordinates
     """
     if "distance" in info:
@@ -61,7 +61,7 @@ def evaluate_goals(
     normalize = model.get_vec_normalize_env()
     distances, successes, any_time, at_goal = DistanceTracker(1, window=n_episodes), [], [], []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
-    waiting = list(range(seed, seed + n_episodes))
+    waiting = [int(number) for number in range(seed, seed + n_episodes)]
     observations, initial, reached = {}, {}, {}
 
     def begin(index: int) -> None:
@@ -116,7 +116,7 @@ def _environments(env: gym.Env | Callable[[], gym.Env], count: int) -> list[gym.
 
 
 def _check_shapes(model: BaseAlgorithm, env: gym.Env) -> None:
-    """Another crop, for example, would else be an error deep in the networks. Bounds may differ: a VecNormalize has none."""
+    """Another crop would otherwise be an error deep in the networks. Bounds may differ: a VecNormalize has none."""
     assert isinstance(env.observation_space, gym.spaces.Dict)
     own, other = _shapes(model.observation_space), _shapes(env.observation_space)
     # SB3 moves the channels of images first, in its models' spaces and in `predict`.

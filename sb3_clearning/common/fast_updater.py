@@ -49,7 +49,7 @@ def _networks(model: "GoalAlgorithm") -> tuple[nn.Module, ...]:
 class FastUpdater(Updater):
     """
     What the fast updaters share: ReLU networks on flat observations, a deterministic actor and fused Adams, with the gradients
-    written out. Where this would not do what ``definition`` does, that does the update: see :meth:`ready`.
+    written out. Whenever the result could differ from ``definition``'s, that one is used instead: see :meth:`ready`.
     """
 
     #: The autograd updater with the same results.

@@ -257,7 +257,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
-        check_steps("total_timesteps", total_timesteps)
+        total_timesteps = check_steps("total_timesteps", total_timesteps)
         check_callback(callback)
         if log_interval is not None:
             check_number("log_interval", log_interval, 0, whole=True, hint=" (0 or None: no logs)")

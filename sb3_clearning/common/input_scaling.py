@@ -64,8 +64,8 @@ def fit_extractors(
     is_final = any(extractor.is_final for extractor in due)
     if is_final and states and n_episodes is not None and n_episodes < FEW_EPISODES:
         warnings.warn(
-            f"The networks' inputs are scaled, from now on for good, by the mean and deviation of the states of {n_episodes} "
-            "episodes; states far from these are cut off. Collect more episodes before the first update (`learning_starts`), "
+            f"The scaling of the networks' inputs is now final, but was fitted to {n_episodes} episodes only; inputs far from "
+            "their mean are clipped. Collect more episodes before the first update (`learning_starts`), "
             "or scale the observations yourself and pass `policy_kwargs=dict(standardize=False)`.",
             stacklevel=3,
         )

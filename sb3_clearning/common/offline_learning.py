@@ -56,7 +56,7 @@ class OfflineLearning(RunState):
         :param progress_bar: Whether to show a progress bar
         :return: The model
         """
-        check_steps("gradient_steps", gradient_steps)
+        gradient_steps = check_steps("gradient_steps", gradient_steps)
         check_number("log_interval", log_interval, 1, whole=True)
         check_callback(callback)
         if self.replay_buffer.size() == 0:

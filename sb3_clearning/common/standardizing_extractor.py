@@ -162,7 +162,7 @@ class StandardizingExtractor(CombinedExtractor):
 
 def with_n_fitted(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
     """
-    :param weights: A state dict, perhaps of before ``n_fitted``: then it has ``is_fitted``, and statistics that never changed
+    :param weights: A state dict, possibly of an earlier version: it has ``is_fitted``, and statistics that were fitted once
     :return: The same with ``n_fitted``
     """
     found = {}

@@ -120,7 +120,7 @@ def read_dataset(dataset: Any, action_space: spaces.Space | None = None) -> Expe
     if isinstance(dataset, str) or hasattr(dataset, "iterate_episodes"):
         return read_minari(dataset)
     raise ValueError(
-        f"A {type(dataset).__name__} is no dataset. Give a mapping of arrays (observations, actions, terminations, "
+        f"A {type(dataset).__name__} is not a dataset. Pass a mapping of arrays (observations, actions, terminations, "
         "truncations), a Minari dataset or its name, or a replay buffer."
     )
 
@@ -146,7 +146,7 @@ def read_arrays(
         every episode, whose next state is unknown, is left out
     :param observation_space: None: guessed
     :param action_space: None: guessed
-    :return: The transitions. Ends that the flags do not have are not searched for
+    :return: The transitions. Episode ends that the flags do not mark are not detected
     """
     observations, actions = _as_arrays(observations), np.asarray(actions)
     terminations, truncations = (np.asarray(flags, dtype=bool).reshape(-1) for flags in (terminations, truncations))
@@ -266,7 +266,7 @@ def read_minari(dataset: Any) -> Experience:
 def _load_minari(dataset: Any) -> Any:
     if not isinstance(dataset, str):
         if not hasattr(dataset, "iterate_episodes"):
-            raise ValueError(f"A {type(dataset).__name__} is no Minari dataset: pass one, or its name.")
+            raise ValueError(f"A {type(dataset).__name__} is not a Minari dataset: pass one, or its name.")
         return dataset
     try:
         import minari

@@ -65,7 +65,7 @@ def _goal_slices(items: tuple[tuple[str, float], ...], batch_size: int) -> dict[
 
 @lru_cache(maxsize=64)
 def _partners(start: int, stop: int, batch_size: int) -> np.ndarray:
-    """:return: For each place of the part one half a batch further, around its end: another one if there are two or more"""
+    """:return: For each place of the slice the one half a batch further, modulo the batch; another one if there are two"""
     partners = (np.arange(start, stop) + (batch_size + 1) // 2) % batch_size
     partners.setflags(write=False)
     return partners
@@ -158,8 +158,8 @@ class GoalReplayBuffer(EpisodeRing):
         r"""
         Sample transitions uniformly, and a goal for each.
 
-        Random and commanded goals are those of another transition of the same batch. As the batch's transitions are
-        independent draws, so is such a goal of the transition that it is given to.
+        Random and commanded goals are those of another transition of the same batch. The batch's transitions are
+        independent draws, so such a goal is independent of the transition that it is paired with.
 
         With ``n_steps`` above 1, a transition looks :math:`m = \min(n, H)` recorded steps ahead, where H is the number of
         steps left in its episode. Its next state is :math:`s_{t+m}`, its discount :math:`\gamma^m`, and "next" goals are

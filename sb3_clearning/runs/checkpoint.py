@@ -7,6 +7,7 @@ from typing import NoReturn
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_clearning.checks import check_steps
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import check_finite_weights
 from sb3_clearning.runs.signals import Interrupts
@@ -29,7 +30,7 @@ class ResumableCheckpoint(BaseCallback):
 
     :param folder: The run's folder. No other run may write into it
     :param every: Steps between two checkpoints, over all environments; gradient steps in ``learn_offline``
-    :param keep: How many checkpoints stay
+    :param keep: Number of checkpoints to keep
     :param verbose: 1: print what is written
     """
 
@@ -39,12 +40,8 @@ class ResumableCheckpoint(BaseCallback):
         super().__init__(verbose)
         if not isinstance(folder, (str, Path)) or not str(folder):
             raise ValueError(f"`folder` must be a path, not {folder!r}.")
-        for name, value in (("every", every), ("keep", keep)):
-            # A float of a YAML file may be whole.
-            whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-            if not whole or isinstance(value, bool) or value < 1:
-                raise ValueError(f"`{name}` must be a whole number of at least 1, not {value!r}.")
-        self.folder, self.every, self.keep = Path(folder), int(every), int(keep)
+        self.folder = Path(folder)
+        self.every, self.keep = check_steps("every", every, 1), check_steps("keep", keep, 1)
         self._interrupts = Interrupts()
         self._files = CheckpointFolder(self.folder)
         # What the seeds of the environments' resets are drawn from.

@@ -38,8 +38,8 @@ def explain_env_failures(env: VecEnv | None, on_death: Callable[[], None], hint:
         end_processes(env)
         on_death()
         raise EnvironmentDiedError(
-            f"A process of the environments has died (exit codes {codes}; a negative one is a signal's number, and an error "
-            f"of the environment itself is printed above). All of them were ended. {hint()}"
+            f"An environment's process has died (exit codes {codes}: a negative one is a signal, None still runs; an error "
+            f"of the environment itself is printed above). All of them were terminated. {hint()}"
         ) from error
 
 

@@ -62,7 +62,8 @@ class ModelFiles(RunState):
             model = build_model(cls, content, arrays, wrapped, device, arguments, where)
             if model.n_envs != content["n_envs"]:
                 raise UnreadableFileError(
-                    f"{where} is of {content['n_envs']} environments, not of {model.n_envs}: pass as many, or use `load`."
+                    f"{where} was written with {content['n_envs']} environments, but `env` has {model.n_envs}: pass as many, "
+                    "or use `load`."
                 )
             schedule = [content["number"], content["key"], 0 if content["regular_at"] is None else content["regular_at"]]
             if not all(is_count(count, 2**62) for count in schedule):

@@ -183,7 +183,7 @@ def _optimizer_state(
     if not isinstance(groups, list) or kinds(groups) != kinds(own["param_groups"]):
         raise UnreadableFileError(f"{where}: the settings of `{owner}` do not match.")
     if [group["params"] for group in groups] != [group["params"] for group in own["param_groups"]]:
-        raise UnreadableFileError(f"{where}: the state of `{owner}` is of other parameters.")
+        raise UnreadableFileError(f"{where}: the state of `{owner}` belongs to other parameters.")
     part: Any = model
     for name in owner.split("."):
         part = getattr(part, name)

@@ -69,7 +69,9 @@ def restore_normalization(env: VecNormalize, arrays: dict[str, np.ndarray]) -> N
     """Set a VecNormalize's statistics from what :func:`snapshot_normalization` returned, among other arrays."""
     own, found = snapshot_normalization(env), {key: value for key, value in arrays.items() if key.startswith("normalize/")}
     if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in found.items()}:
-        raise UnreadableFileError("The file has other statistics than this VecNormalize: create it with the same arguments.")
+        raise UnreadableFileError(
+            "The file's statistics do not fit this VecNormalize: create it with the saved run's arguments."
+        )
     env.returns = found["normalize/returns"].copy()
     for name, statistics in _statistics(env).items():
         mean, var, count = (found[f"normalize/{name}/{part}"] for part in ("mean", "var", "count"))
@@ -120,7 +122,7 @@ class RunState(TD3):
         Truncate the episodes in progress and begin new ones.
 
         :param seed: The seed of the new ones
-        :param reset: Whether to reset the environments; else only a run resumed from the checkpoint does
+        :param reset: Whether to reset the environments now; if not, only a run resumed from this checkpoint does
         """
         self.end_episodes()
         self.noises().reset()

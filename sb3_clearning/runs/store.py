@@ -122,7 +122,7 @@ class CheckpointFolder:
                 errors.append(str(error))
                 continue
             if errors:
-                warnings.warn(f"The newest complete checkpoint is {path}: {' '.join(errors)}", stacklevel=3)
+                warnings.warn(f"Newer checkpoints cannot be read, using {path}: {' '.join(errors)}", stacklevel=3)
             return checkpoint
         if not errors:
             raise UnreadableFileError(
@@ -137,7 +137,7 @@ class CheckpointFolder:
             head = content["buffer"]
             for named in head["segments"]:
                 if not _SEGMENT.fullmatch(named["file"]):
-                    raise UnreadableFileError(f"{path} names a segment {named['file'][:100]!r}.")
+                    raise UnreadableFileError(f"{path} refers to an invalid buffer file: {named['file'][:100]!r}.")
                 read, parts = read_arrays(self.folder / named["file"], "segment", named["sha256"])
                 segments.append(Segment(int(read["first"]), int(read["end"]), parts))
             buffer = join_segments(segments, head["oldest"], head["added"])

@@ -760,10 +760,10 @@ def test_statistics_of_a_few_episodes_that_stay_are_warned_of(monkeypatch: pytes
         small_model(PointEnv(), learning_starts=0).learn(30)  # from one state, but there will be more
         small_model(PointEnv(), learning_starts=0, policy_kwargs={"features_extractor_class": CombinedExtractor}).learn(5)
         small_model(PointEnv(), learning_starts=60, policy_kwargs={"features_extractor_class": OwnExtractor}).learn(70)
-    with pytest.warns(UserWarning, match="for good, by the mean and deviation of the states of 3 episodes.*`learning_starts`"):
+    with pytest.warns(UserWarning, match="is now final, but was fitted to 3 episodes.*`learning_starts`"):
         small_model(PointEnv(), learning_starts=25, policy_kwargs={"features_extractor_class": OwnExtractor}).learn(30)
     monkeypatch.setattr(standardizing_extractor, "LAST_FIT", 30)
-    with pytest.warns(UserWarning, match="of 2 episodes") as found:
+    with pytest.warns(UserWarning, match="to 2 episodes") as found:
         small_model(PointEnv(length=20)).learn(60)
     assert len(found) == 1
 

@@ -46,7 +46,7 @@ def test_ends_under_another_name_are_not_left_unread(name: str) -> None:
 def test_no_dataset_at_all() -> None:
     with pytest.raises(ValueError, match="lacks"):
         FutureStateEstimator().fit({"states": np.zeros(3)})
-    with pytest.raises(ValueError, match="is no dataset"):
+    with pytest.raises(ValueError, match="is not a dataset"):
         FutureStateEstimator().fit(np.zeros((5, 3)))
     empty = ReplayBuffer(10, spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,)), "cpu")
     with pytest.raises(ValueError, match="is empty"):

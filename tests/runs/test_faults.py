@@ -108,7 +108,7 @@ def test_an_environment_that_dies_in_a_process(how: str, tmp_path: Path) -> None
     env = _processes("", how, "")
     pids = [process.pid for process in env.processes]
     with pytest.raises(
-        EnvironmentDiedError, match=r"A process of the environments has died.*Resume from the last .* `CLearning.resume"
+        EnvironmentDiedError, match=r"An environment's process has died.*Resume from the last .* `CLearning.resume"
     ) as raised:
         learn(tmp_path, env=VecNormalize(env), steps=240)
     assert {"raises": "[None, 1, None]", "exits": "[None, 3, None]", "is killed": "[None, -9, None]"}[how] in str(raised.value)

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch as th
 
-from sb3_clearning import CLearning, ResumableCheckpoint
+from sb3_clearning import CLearning, ResumableCheckpoint, evaluate_goals
 from sb3_clearning.runs.model_state import DivergedError
 from tests.support.checkpointed_runs import EVERY, StopAt, learn, make_env
 from tests.support.goal_envs import BrokenEnv, PointEnv
@@ -123,3 +124,11 @@ def test_a_session_is_free_again_after_an_error(tmp_path: Path) -> None:
     # The lock is released, and the same model continues in its folder.
     model.learn(30, callback=ResumableCheckpoint(tmp_path, every=EVERY), reset_num_timesteps=False)
     assert CLearning.resume(tmp_path, make_env()).num_timesteps == model.num_timesteps
+
+
+def test_numpy_integers_count_steps(tmp_path: Path) -> None:
+    model = small_model(PointEnv())
+    model.learn(np.int64(30), callback=ResumableCheckpoint(tmp_path / "online", every=np.int64(10)))  # type: ignore[arg-type]
+    model.learn_offline(np.int64(5), callback=ResumableCheckpoint(tmp_path / "offline", every=5.0))  # type: ignore[arg-type]
+    assert CLearning.resume(tmp_path / "online", PointEnv()).num_timesteps == 30
+    assert np.isfinite(evaluate_goals(model, PointEnv(), n_episodes=np.int64(2))["final"])  # type: ignore[arg-type]

@@ -442,7 +442,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
         learn(tmp_path / "stopped", StopAt(77))
     newest = sorted((tmp_path / "stopped").glob("checkpoint-*"))[-1]
     newest.write_bytes(newest.read_bytes()[:-10])
-    with pytest.warns(UserWarning, match="newest complete checkpoint is.*damaged"):
+    with pytest.warns(UserWarning, match="Newer checkpoints cannot be read, using .*damaged"):
         model = CLearning.resume(tmp_path / "stopped", make_env())
     model.learn(STEPS, callback=ResumableCheckpoint(tmp_path / "stopped", every=EVERY))
     assert differences(undisturbed, all_of(model)) == []
@@ -529,7 +529,7 @@ def test_what_can_not_be_resumed(tmp_path: Path) -> None:
     learn(tmp_path / "run", steps=30)
     with pytest.raises(UnreadableFileError, match=r"environment's spaces .* are not those of"):
         CLearning.resume(tmp_path / "run", PointEnv(extra=True))
-    with pytest.raises(UnreadableFileError, match="is of 1 environments, not of 2: pass as many"):
+    with pytest.raises(UnreadableFileError, match="was written with 1 environments, but `env` has 2: pass as many"):
         CLearning.resume(tmp_path / "run", _envs(2, terminates=True))
     with pytest.raises(ValueError, match="needs the environment"):
         CLearning.resume(tmp_path / "run", None)  # type: ignore[arg-type]
