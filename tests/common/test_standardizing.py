@@ -519,7 +519,7 @@ def test_parameters_that_are_frozen_later_stay() -> None:
     model = small_model(PointEnv()).learn(20)
     freeze_first(model)
     before = weights(model)
-    with pytest.warns(UserWarning, match="for good"):
+    with pytest.warns(UserWarning, match="is now final"):
         model.learn(40, reset_num_timesteps=False)
     assert th.equal(weights(model)["actor.mu.0.weight"], before["actor.mu.0.weight"])
     assert th.equal(weights(model)["critic.features_extractor.mean"], before["critic.features_extractor.mean"])

@@ -365,7 +365,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=0), "`every` must be at least 1, not 0"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=2.5), r"`every` must be a whole .*, not 2\.5"),  # type: ignore[arg-type]
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=NAN), "`every` must be a whole .*, not nan"),  # type: ignore[arg-type]
-    ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep=0), "`keep` must be a whole number of at least 1, not 0"),
+    ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep=0), "`keep` must be at least 1, not 0"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep="2"), "`keep` must be a whole .*, not '2'"),  # type: ignore[arg-type]
     ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder(""), "`name` must be the name of a folder, not ''"),
     ("ResumableCheckpoint.subfolder", lambda: ResumableCheckpoint("run").subfolder("../other"), "`name` must be the name of a folder"),

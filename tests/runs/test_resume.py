@@ -533,7 +533,7 @@ def test_what_can_not_be_resumed(tmp_path: Path) -> None:
         CLearning.resume(tmp_path / "run", _envs(2, terminates=True))
     with pytest.raises(ValueError, match="needs the environment"):
         CLearning.resume(tmp_path / "run", None)  # type: ignore[arg-type]
-    with pytest.raises(UnreadableFileError, match="other statistics than this VecNormalize"):
+    with pytest.raises(UnreadableFileError, match="statistics do not fit this VecNormalize"):
         CLearning.resume(tmp_path / "run", VecNormalize(_envs(1)))
     with pytest.raises(ValueError, match="is for CLearning and GoalTD3, not for TD3: use SB3's CheckpointCallback"):
         TD3("MultiInputPolicy", make_env(), buffer_size=100).learn(5, callback=ResumableCheckpoint(tmp_path / "td3"))
