@@ -61,7 +61,7 @@ def evaluate_goals(
     normalize = model.get_vec_normalize_env()
     distances, successes, any_time, at_goal = DistanceTracker(1, window=n_episodes), [], [], []
     trackers = [DistanceTracker(1, window=n_episodes) for _ in envs]
-    waiting = [int(number) for number in range(seed, seed + n_episodes)]
+    waiting = list(range(seed, seed + n_episodes))
     observations, initial, reached = {}, {}, {}
 
     def begin(index: int) -> None:

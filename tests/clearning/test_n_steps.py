@@ -5,6 +5,7 @@ weights that CLearning gives to the samples must have the fixed point of
     p+(g | s, a) = sum_{k=1..m} (1 - gamma) gamma^(k-1) p(s_{t+k} = g) + gamma^m E[p+(g | s_{t+m}, a')].
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,12 @@ class TabularData:
         return total, reached
 
 
+@cache
+def tabular_data(episode_length: int, absorbing_state: int | None = None) -> TabularData:
+    """:return: The data of these arguments, made once: no test changes it"""
+    return TabularData(episode_length, absorbing_state=absorbing_state)
+
+
 def fixed_point(model: CLearning, buffer: GoalReplayBuffer, policy: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     """:return: The p+(g | s, a) at which the mean gradient of the classification loss is zero, ``(s, a, g)``"""
     np.random.seed(0)
@@ -106,7 +113,7 @@ def model_of(n_steps: float, **arguments: Any) -> CLearning:
 def test_on_policy_the_fixed_point_is_the_future_and_the_end_of_a_record_is_bootstrapped(
     n_steps: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = TabularData(episode_length=6)
+    data = tabular_data(episode_length=6)
     expected = analytic(data.transitions, data.behaviour)
     found = fixed_point(model_of(n_steps), data.buffer, data.behaviour, monkeypatch)
     assert np.abs(found - expected).max() < 0.012
@@ -118,7 +125,7 @@ def test_on_policy_the_fixed_point_is_the_future_and_the_end_of_a_record_is_boot
 
 @pytest.mark.parametrize("n_steps", [1, 3, 10])
 def test_off_policy_the_first_n_actions_are_the_datas(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = TabularData(episode_length=10**6)
+    data = tabular_data(episode_length=10**6)
     found = fixed_point(model_of(n_steps), data.buffer, data.evaluated, monkeypatch)
     entering, reached = data.steps_of_behaviour(n_steps)
     n_pairs = N_STATES * N_ACTIONS
@@ -135,7 +142,7 @@ def test_off_policy_the_first_n_actions_are_the_datas(n_steps: int, monkeypatch:
 def test_an_absorbing_state_keeps_the_rest_of_the_future(
     n_steps: float, lambda_: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = TabularData(episode_length=10**6, absorbing_state=2)
+    data = tabular_data(episode_length=10**6, absorbing_state=2)
     found = fixed_point(
         model_of(n_steps, lambda_=lambda_, terminal="absorbing"), data.buffer, data.behaviour, monkeypatch
     )  # fmt: skip
@@ -147,7 +154,7 @@ def test_an_absorbing_state_keeps_the_rest_of_the_future(
 
 @pytest.mark.parametrize("lambda_", [1.0, 0.6])
 def test_the_mixture_is_one_of_n_step_td_and_monte_carlo(lambda_: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = TabularData(episode_length=200)
+    data = tabular_data(episode_length=200)
     found = fixed_point(model_of(5, lambda_=lambda_), data.buffer, data.behaviour, monkeypatch)
     assert np.abs(found - analytic(data.transitions, data.behaviour)).max() < 0.012
 
@@ -157,7 +164,7 @@ def test_the_mixture_is_one_of_n_step_td_and_monte_carlo(lambda_: float, monkeyp
 
 @pytest.mark.parametrize("n_steps", [1, 3, np.inf])
 def test_returns_are_those_of_a_loop_over_the_window(n_steps: float) -> None:
-    data = TabularData(episode_length=7)
+    data = tabular_data(episode_length=7)
     np.random.seed(1)
     buffer = data.buffer
     (batch,) = buffer.sample_goals(
@@ -184,7 +191,7 @@ def test_returns_are_those_of_a_loop_over_the_window(n_steps: float) -> None:
 
 
 def test_returns_that_were_not_asked_for_are_an_error() -> None:
-    (batch,) = TabularData(episode_length=7).buffer.sample_goals(8, {"next": 1.0}, n_steps=3)
+    (batch,) = tabular_data(episode_length=7).buffer.sample_goals(8, {"next": 1.0}, n_steps=3)
     with pytest.raises(ValueError, match="pass `returns=True`"):
         _ = batch.returns
 

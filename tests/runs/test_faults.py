@@ -35,14 +35,6 @@ from tests.support.small_models import small_model, weights
 th.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _control_c() -> Iterator[None]:
-    """Ctrl-C as in a terminal: a job in a shell's background starts with the signal ignored, and we leave that as it is."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 class FailingEnv(PointEnv):
     """
     :param how: "raises", "exits", "is killed", or "hangs"

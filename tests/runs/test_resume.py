@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,6 @@ from tests.support.goal_envs import ImageGoalEnv, PointEnv, make
 from tests.support.small_models import same, small_model, weights
 
 th.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _control_c() -> Iterator[None]:
-    """Ctrl-C as in a terminal: a job in a shell's background starts with the signal ignored, and we leave that as it is."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def _envs(n: int = 1, **kwargs: Any) -> DummyVecEnv:
