@@ -4,6 +4,7 @@ from sb3_clearning.clearning.clearning import CLearning
 from sb3_clearning.common.evaluation import evaluate_goals
 from sb3_clearning.common.noise import PinkActionNoise
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
+from sb3_clearning.files.array_file import UnreadableFileError
 from sb3_clearning.goal_td3.goal_td3 import GoalTD3
 from sb3_clearning.prediction.dynamics import OneStepModel
 from sb3_clearning.prediction.estimator import FutureStateEstimator
@@ -13,13 +14,18 @@ from sb3_clearning.prediction.policy_future import PolicyFuture
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.checkpoint import ResumableCheckpoint
-from sb3_clearning.runs.env_faults import StepTimeout
+from sb3_clearning.runs.env_faults import EnvironmentDiedError, StepTimeout
+from sb3_clearning.runs.lock import FolderInUseError
+from sb3_clearning.runs.model_state import DivergedError
 from sb3_clearning.version import __version__
 
 __all__ = [
     "CLearning",
     "CLearningPolicy",
     "ClassifierCritic",
+    "DivergedError",
+    "EnvironmentDiedError",
+    "FolderInUseError",
     "FutureStateEstimator",
     "GoalBatch",
     "GoalReplayBuffer",
@@ -31,6 +37,7 @@ __all__ = [
     "ResumableCheckpoint",
     "StepTimeout",
     "TablePolicy",
+    "UnreadableFileError",
     "__version__",
     "evaluate_goals",
 ]

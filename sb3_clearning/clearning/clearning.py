@@ -40,7 +40,7 @@ class CLearning(GoalAlgorithm):
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
     :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the state after them is
         bootstrapped from. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Steps beyond the
-        horizon :math:`1/(1-\gamma)` change little
+        horizon :math:`1/(1-\gamma)` change little. With a ``lambda_`` of 0 nothing is bootstrapped and n has no effect
     :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the classifiers
     :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
     :param target_noise_clip: Limit of that noise
@@ -53,8 +53,9 @@ class CLearning(GoalAlgorithm):
     :param device: Device (cpu, cuda, …) on which the code should be run
     :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo
     :param lambda_on_w: Whether importance weights have the factor lambda of the appendix's table, so that the loss is exactly
-        ``lambda_`` TD + (1 - ``lambda_``) MC. Bootstrapping then looks :math:`1/(1-\lambda\gamma)` steps ahead, and beyond
-        that the collecting policies count; without it (the authors' code) it looks :math:`1/(1-\gamma)` steps ahead
+        ``lambda_`` TD + (1 - ``lambda_``) MC. With n = 1 bootstrapping then looks :math:`1/(1-\lambda\gamma)` steps ahead,
+        and beyond that the collecting policies count; without it (the authors' code) it looks :math:`1/(1-\gamma)` steps
+        ahead
     :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
     :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit

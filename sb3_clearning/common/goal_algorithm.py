@@ -101,6 +101,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
             if name in vars(self) and isinstance(value, Real) and type(value) not in (bool, int, float):
                 setattr(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.n_steps != math.inf:
+            if isinstance(self.n_steps, float) and self.n_steps.is_integer():
+                self.n_steps = int(self.n_steps)
             check_number("n_steps", self.n_steps, 1, whole=True, hint=' (float("inf"): to the end of the recorded episode)')
         check_number("gamma", self.gamma, 0, 1, open_ends="high")
         self._check_replay_buffer_arguments()

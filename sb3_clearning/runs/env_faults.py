@@ -132,9 +132,8 @@ class StepTimeout(VecEnvWrapper):
             raise RuntimeError("StepTimeout works in the main thread only: leave it out, or learn there.")
 
         def too_late(number: int, frame: FrameType | None) -> NoReturn:
-            raise EnvironmentDiedError(
-                f"The environments did not respond to a {what} within {self.seconds:g} seconds. Their processes were ended."
-            )
+            ended = "" if _in_processes(self.venv) is None else " Their processes were ended."
+            raise EnvironmentDiedError(f"The environments did not respond to a {what} within {self.seconds:g} seconds.{ended}")
 
         before = signal.signal(signal.SIGALRM, too_late)
         signal.setitimer(signal.ITIMER_REAL, self.seconds)

@@ -12,18 +12,18 @@ from gymnasium import spaces
 from sb3_clearning.files.array_file import UnreadableFileError
 
 
-def snapshot_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def snapshot_random_states(action_space: spaces.Space | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
-    :param action_space: The action space, which the uniform warm-up draws from
+    :param action_space: The action space, which the uniform warm-up draws from; None: leave it out
     :return: The JSON part of the states, and their arrays
     """
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    generator = action_space.np_random.bit_generator
+    generator = None if action_space is None else action_space.np_random.bit_generator
     content: dict[str, Any] = {
         "python": [version, gauss],
         "numpy": [name, int(position), int(has_gauss), float(cached)],
-        "action_space": _as_text(dict(generator.state)) if type(generator) is np.random.PCG64 else None,
+        "action_space": _as_text(dict(generator.state)) if isinstance(generator, np.random.PCG64) else None,
     }
     arrays: dict[str, np.ndarray] = {
         "random.python": np.array(words, dtype=np.uint64),
@@ -35,14 +35,14 @@ def snapshot_random_states(action_space: spaces.Space) -> tuple[dict[str, Any], 
     return content, arrays
 
 
-def restore_random_states(action_space: spaces.Space, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def restore_random_states(action_space: spaces.Space | None, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Set the generators to what :func:`snapshot_random_states` returned."""
     try:
         version, gauss = content["python"]
         random.setstate((version, tuple(arrays["random.python"].tolist()), gauss))
         name, position, has_gauss, cached = content["numpy"]
         np.random.set_state((name, arrays["random.numpy"], position, has_gauss, cached))
-        if content["action_space"] is not None:
+        if action_space is not None and content["action_space"] is not None:
             action_space.np_random.bit_generator.state = _as_numbers(content["action_space"])
         th.set_rng_state(th.from_numpy(arrays["random.torch"].copy()))
         if th.cuda.is_available() and "random.cuda.0" in arrays:
@@ -53,7 +53,7 @@ def restore_random_states(action_space: spaces.Space, content: dict[str, Any], a
 
 
 @contextmanager
-def preserved_random_states(action_space: spaces.Space) -> Iterator[None]:
+def preserved_random_states(action_space: spaces.Space | None = None) -> Iterator[None]:
     """Leave the generators as they were, so that training draws the same numbers as without the code inside."""
     content, arrays = snapshot_random_states(action_space)
     try:

@@ -5,18 +5,17 @@ import copy
 import difflib
 import inspect
 import io
-import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch as th
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_clearning.checks import UsageError, is_number
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
+from sb3_clearning.runs.random_states import preserved_random_states
 from sb3_clearning.zoo.algorithms import algorithms
 
 #: The additional columns of monitor.csv, for envs whose infos have them.
@@ -60,18 +59,6 @@ def check_learning_rate(rate: Any) -> None:
                 f"`learning_rate` must be a number or `lin_` and a number, not {rate!r}. 1e-3 is text in YAML: write "
                 "`!!float 1e-3`."
             ) from error
-
-
-@contextlib.contextmanager
-def same_random_states() -> Iterator[None]:
-    """Restore the random states of the CPU on exit: a run is the same with and without the preflight."""
-    python, numpy = random.getstate(), np.random.get_state()
-    with th.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
 
 
 def make_env(manager: Any, eval_env: bool = False) -> VecEnv:
@@ -139,7 +126,7 @@ def preflight(manager: Any, hyperparams: dict[str, Any], drawn: Collection[str])
     if manager.vec_env_class is SubprocVecEnv:
         manager.vec_env_class = DummyVecEnv  # a process would take seconds to start
     manager.monitor_kwargs = {**manager.monitor_kwargs, "info_keywords": ()}
-    with contextlib.redirect_stdout(io.StringIO()), same_random_states():
+    with contextlib.redirect_stdout(io.StringIO()), preserved_random_states():
         if manager.eval_env_kwargs is not manager.env_kwargs:
             make_env(manager, eval_env=True).close()
         env = make_env(manager)

@@ -15,8 +15,8 @@ import torch as th
 import sb3_clearning.zoo
 from sb3_clearning import ResumableCheckpoint
 from sb3_clearning.checks import UsageError
+from sb3_clearning.runs.random_states import preserved_random_states
 from sb3_clearning.zoo.manager import GoalExperimentManager
-from sb3_clearning.zoo.preflight import same_random_states
 from tests.support.commands import Run
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
@@ -181,7 +181,7 @@ def test_nothing_of_a_run_changes_where_all_is_right(
 
 def test_random_states_are_given_back_after_an_error() -> None:
     def draw_and_fail() -> None:
-        with same_random_states():
+        with preserved_random_states():
             raise ValueError(f"{random.random()}, {np.random.rand()}, {th.rand(1)}")
 
     expected = (random.getstate(), str(np.random.get_state()), th.get_rng_state().tolist())

@@ -1,11 +1,12 @@
 """Point estimates with 95% stratified bootstrap intervals, by rliable (Agarwal et al., 2021)."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from sb3_clearning.runs.random_states import preserved_random_states
 
 #: Bootstrap samples. With three seeds, a sample consists of the largest value alone with probability 1/27, just above the 2.5%
 #: at each end of an interval: with only 2000 samples the limits would vary.
@@ -68,22 +69,11 @@ def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int
     if not isinstance(scores, tuple) and len(scores) == 1:
         point = function(scores)
         return point, np.stack([point, point])  # nothing to resample
-    with _same_draws():
+    with preserved_random_states():
+        # Reports are reproducible. rliable takes a `random_state`, but draws from NumPy's global generator.
+        np.random.seed(0)
         points, intervals = library.get_interval_estimates({"": scores}, function, reps=repetitions)
     return points[""], intervals[""]
-
-
-@contextlib.contextmanager
-def _same_draws() -> Iterator[None]:
-    """
-    Make reports reproducible. rliable takes a `random_state`, but draws from NumPy's global generator.
-    """
-    state = np.random.get_state()
-    np.random.seed(0)
-    try:
-        yield
-    finally:
-        np.random.set_state(state)
 
 
 def interquartile_mean(scores: np.ndarray) -> Estimate:
