@@ -261,6 +261,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         """
         total_timesteps = check_steps("total_timesteps", total_timesteps)
         check_callback(callback)
+        if self.env is None:
+            raise ValueError("The model has no environment: call `model.set_env(env)` before `learn`, or use `learn_offline`.")
         if log_interval is not None:
             check_number("log_interval", log_interval, 0, whole=True, hint=" (0 or None: no logs)")
         with self._session.call(self, offline=False):

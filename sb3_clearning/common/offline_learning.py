@@ -1,10 +1,16 @@
 """Learning from the replay buffer alone, without steps in the environment."""
 
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
+import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.runs.model_state import check_finite_weights
@@ -30,6 +36,28 @@ def _with_callback(callback: MaybeCallback, added: BaseCallback) -> CallbackList
     else:
         own = callback if isinstance(callback, list) else [ConvertCallback(callback)]
     return CallbackList([*own, added])
+
+
+class SpacesOnly(VecEnv):
+    """Spaces where SB3 asks for environments. Its state is zero, and it takes no step."""
+
+    def reset(self) -> dict[str, np.ndarray]:
+        """:return: Zeros"""
+        assert isinstance(self.observation_space, spaces.Dict)
+        return {key: np.zeros((1, *(space.shape or ())), space.dtype) for key, space in self.observation_space.items()}
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """:return: None: there is no environment to ask"""
+        return [None]
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """No steps are taken offline."""
+        raise NotImplementedError()
+
+    step_wait = set_attr = env_method = env_is_wrapped = step_async  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class OfflineLearning(RunState):
@@ -64,12 +92,7 @@ class OfflineLearning(RunState):
                 "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
                 "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
             )
-        if self.env is None:
-            raise ValueError(
-                "The model has no environment, and needs its spaces: pass `env` to `load`, or call `model.set_env(env)` "
-                "first. No step is taken in it."
-            )
-        with self._session.call(self, offline=True):
+        with self._session.call(self, offline=True), self._stand_in_env():
             if progress_bar:
                 callback = _with_callback(callback, OfflineProgressBar())
             total, running = self._setup_learn(
@@ -89,6 +112,18 @@ class OfflineLearning(RunState):
             check_finite_weights(self)  # no action has shown it, and perhaps no log
             running.on_training_end()
             return self
+
+    @contextmanager
+    def _stand_in_env(self) -> Iterator[None]:
+        """SB3's setup resets the environment. A model without one gets a stand-in while it learns offline."""
+        if self.env is not None:
+            yield
+            return
+        self.env = SpacesOnly(1, self.observation_space, self.action_space)
+        try:
+            yield
+        finally:
+            self.env = self._last_obs = None
 
     def _fit_normalization(self) -> None:
         """

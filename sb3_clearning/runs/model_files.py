@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.base_class import maybe_make_env
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
 from sb3_clearning.files.json_values import is_count
+from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import DivergedError, build_model, check_finite_weights, snapshot_model
@@ -30,10 +33,35 @@ class ModelFiles(RunState):
     """The part of :class:`GoalAlgorithm` that reads and writes files."""
 
     @classmethod
+    def from_spaces(
+        cls: type[SelfModelFiles],
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        policy: str | type[BasePolicy] = "MultiInputPolicy",
+        **arguments: Any,
+    ) -> SelfModelFiles:
+        """
+        Build a model without an environment, for learning from a dataset, prediction and export. With ``model.set_env(env)``
+        it can learn online, too.
+
+        :param observation_space: A Dict with ``observation``, ``achieved_goal`` and ``desired_goal``
+        :param action_space: A Box with finite bounds
+        :param policy: The policy model to use
+        :param arguments: The other arguments of the algorithm
+        :return: The model
+        """
+        check_goal_space(observation_space)
+        check_action_space(action_space)
+        model = cls(policy, env=None, **{**arguments, "_init_setup_model": False})  # type: ignore[arg-type]
+        model.observation_space, model.action_space, model.n_envs = observation_space, action_space, 1
+        model._setup_model()
+        return model
+
+    @classmethod
     def resume(
         cls: type[SelfModelFiles],
         folder: str | pathlib.Path,
-        env: GymEnv | str,
+        env: GymEnv | str | None,
         device: th.device | str | None = None,
         **arguments: Any,
     ) -> SelfModelFiles:
@@ -42,22 +70,22 @@ class ModelFiles(RunState):
         with the same number of steps: it takes those that are left.
 
         :param folder: The run's folder. Its newest complete checkpoint is used
-        :param env: The same environment, newly created
+        :param env: The same environment, newly created; None for a run of ``learn_offline`` without one
         :param device: The device; None: the one of the checkpoint, if it is available
         :param arguments: Arguments that replace the saved ones. Python objects such as functions are not saved and have to be
             passed again
         :return: The model
         """
-        if env is None:
-            raise ValueError("`resume` needs the environment that the run learned in: pass `env`.")
         files = CheckpointFolder(pathlib.Path(folder))
         with contextlib.ExitStack() as stack:
             if files.paths():
                 with contextlib.suppress(OSError):  # nobody writes into a read-only folder
                     stack.enter_context(run_lock(files.folder))
             checkpoint = files.read_newest()
-        wrapped = cls._wrap_env(maybe_make_env(env, 0), 0)
         content, arrays, where = checkpoint.content, checkpoint.arrays, str(checkpoint.path)
+        if env is None and content.get("online") is not False:
+            raise ValueError("`resume` needs the environment that the run learned in: pass `env`.")
+        wrapped = None if env is None else cls._wrap_env(maybe_make_env(env, 0), 0)
         with _unreadable(where, "checkpoint"):
             model = build_model(cls, content, arrays, wrapped, device, arguments, where)
             if model.n_envs != content["n_envs"]:

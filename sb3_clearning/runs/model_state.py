@@ -16,9 +16,10 @@ from sb3_clearning.files.array_file import UnreadableFileError
 from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_space
 
 if TYPE_CHECKING:
+    from sb3_clearning.runs.model_files import ModelFiles
     from sb3_clearning.runs.snapshot import RunState
 
-Model = TypeVar("Model", bound="RunState")
+Model = TypeVar("Model", bound="ModelFiles")
 
 _PACKAGES = ("sb3_clearning", "stable_baselines3", "torch", "numpy", "gymnasium")
 
@@ -114,11 +115,7 @@ def build_model(
     if device is None:
         device = "cpu" if content["device"] == "cpu" else "auto"
     if env is None:
-        model = algorithm(
-            env=None, device=device, **{**arguments, **given, "_init_setup_model": False}  # type: ignore[arg-type]
-        )
-        model.observation_space, model.action_space, model.n_envs = *saved_spaces, 1
-        model._setup_model()  # noqa: SLF001 (as in SB3's `load`)
+        model = algorithm.from_spaces(*saved_spaces, device=device, **{**arguments, **given})
     else:
         ours = (env.observation_space, env.action_space)
         if ours != saved_spaces:

@@ -237,8 +237,13 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearning.from_export", lambda: CLearning.from_export("no such file"), "There is no file no such file"),
     ("CLearning.from_export", lambda: CLearning.from_export(__file__), "was not written by sb3_clearning"),
     ("CLearning.resume", lambda: CLearning.resume("no such folder", PointEnv()), "There is no checkpoint in no such folder"),
-    ("CLearning.resume", lambda: CLearning.resume(".", None), "`resume` needs the environment"),  # type: ignore[arg-type]
+    ("CLearning.resume", lambda: CLearning.resume("no such folder", None), "There is no checkpoint in no such folder"),
+    ("CLearning.from_spaces", lambda: CLearning.from_spaces(ACTIONS, ACTIONS), "C-learning needs a goal environment"),
+    ("CLearning.from_spaces", lambda: CLearning.from_spaces(SPACE, spaces.Discrete(2)), "needs continuous actions"),
+    ("CLearning.from_spaces", lambda: CLearning.from_spaces(SPACE, ACTIONS, gamma=1), "`gamma` must be at least 0 and below 1"),
+    ("CLearning.learn", lambda: CLearning.from_spaces(SPACE, ACTIONS).learn(5), r"no environment: call `model.set_env\(env\)`"),
     # -- GoalTD3
+    ("GoalTD3.from_spaces", lambda: GoalTD3.from_spaces(SPACE, ACTIONS, relabel="all"), "`relabel` must be one of"),
     ("GoalTD3", baseline(relabel="all"), r"`relabel` must be one of \('none', 'next', 'her', 'her_half'\)"),
     ("GoalTD3", baseline(relabel=None), "`relabel` must be one of .*, not None"),
     ("GoalTD3", baseline(relabel={"next": "half", "random": 0.5}), "`relabel` must be one of .*, or shares of goals like"),

@@ -524,7 +524,7 @@ def test_what_can_not_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFileError, match="was written with 1 environments, but `env` has 2: pass as many"):
         CLearning.resume(tmp_path / "run", _envs(2, terminates=True))
     with pytest.raises(ValueError, match="needs the environment"):
-        CLearning.resume(tmp_path / "run", None)  # type: ignore[arg-type]
+        CLearning.resume(tmp_path / "run", None)
     with pytest.raises(UnreadableFileError, match="statistics do not fit this VecNormalize"):
         CLearning.resume(tmp_path / "run", VecNormalize(_envs(1)))
     with pytest.raises(ValueError, match="is for CLearning and GoalTD3, not for TD3: use SB3's CheckpointCallback"):
