@@ -18,7 +18,7 @@ def small_model(env: GymEnv | str, **kwargs: Any) -> CLearning:
     return CLearning("MultiInputPolicy", env, policy_kwargs=policy_kwargs, **{**defaults, **kwargs})
 
 
-def weights(model: CLearning) -> dict[str, th.Tensor]:
+def weights(model: GoalAlgorithm) -> dict[str, th.Tensor]:
     """:return: A copy of all weights, the targets' included"""
     return {name: value.detach().clone() for name, value in model.policy.state_dict().items()}
 
