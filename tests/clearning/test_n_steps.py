@@ -225,7 +225,7 @@ def test_saved_and_loaded_it_goes_on_with_the_same_n(algorithm: type[CLearning] 
     model.export(tmp_path / "model.safetensors")
     exported = algorithm.from_export(tmp_path / "model.safetensors", env=PointEnv())
     assert exported.n_steps == np.inf
-    assert same(weights(model), weights(exported))  # type: ignore[arg-type]
+    assert same(weights(model), weights(exported))
 
 
 def test_it_is_no_warning(recwarn: pytest.WarningsRecorder) -> None:

@@ -28,9 +28,9 @@ def batch_of(model: GoalTD3, size: int = 64) -> GoalBatch:
 @pytest.mark.parametrize("q_loss", ["mse", "bce"])
 def test_trains_with_every_relabelling(relabel: Any, q_loss: str) -> None:
     model = model_with_data(relabel=relabel, q_loss=q_loss)
-    before = weights(model)  # type: ignore[arg-type]
+    before = weights(model)
     model.learn(20, reset_num_timesteps=False)
-    after = weights(model)  # type: ignore[arg-type]
+    after = weights(model)
     assert not same(before, after)
     assert all(value.isfinite().all() for value in after.values())
 
@@ -101,7 +101,7 @@ def test_updates_equal_a_plain_reimplementation(q_loss: str) -> None:
         for network, target in ((reference.critic, reference.critic_target), (reference.actor, reference.actor_target)):
             for source, slow in zip(network.parameters(), target.parameters(), strict=True):
                 slow.data = slow.data + 0.005 * (source.data - slow.data)
-    ours, theirs = weights(model), weights(reference)  # type: ignore[arg-type]
+    ours, theirs = weights(model), weights(reference)
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-5
 
 
