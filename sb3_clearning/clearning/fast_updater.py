@@ -30,7 +30,7 @@ class FastClassifierUpdater(FastUpdater, ClassifierUpdater):
         logits, smallest = critic_activations[-1].squeeze(-1).min(dim=0)
         gradient = self._objective_gradient(logits) / -len(logits)
         action_gradient = self._through_smallest(critic_activations, smallest, gradient.unsqueeze(-1))
-        self._actor_backward(activations, actions, action_gradient)
+        self._actor_backward(batch, activations, actions, action_gradient)
         return logits
 
     def _objective_gradient(self, logits: th.Tensor) -> th.Tensor:

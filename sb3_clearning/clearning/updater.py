@@ -106,9 +106,9 @@ class ClassifierUpdater(Updater):
 
     def actor_step(self, batch: GoalBatch) -> th.Tensor:
         """:return: The smallest logits of the actor's actions before the step, ``(batch,)``"""
-        all_logits, pre_tanh = self.actor_outputs(batch)
+        all_logits, regularization = self.actor_outputs(batch)
         logits = all_logits.amin(dim=0)
-        self.descend_actor(self.actor_loss(logits), pre_tanh)
+        self.descend_actor(self.actor_loss(logits) + regularization)
         return logits.detach()
 
     def actor_loss(self, logits: th.Tensor) -> th.Tensor:

@@ -210,13 +210,16 @@ class FastUpdater(Updater):
         actions = activations[-1][0].tanh()
         return activations, actions, self.critic.forward(th.cat([critic_features, actions], dim=1), n=n)
 
-    def _actor_backward(self, activations: list[th.Tensor], actions: th.Tensor, gradient: th.Tensor) -> None:
+    def _actor_backward(self, batch: GoalBatch, activations: list[th.Tensor], actions: th.Tensor, gradient: th.Tensor) -> None:
         """
+        :param batch: The batch
         :param activations: What the actor's forward pass returned
         :param actions: Their tanh
         :param gradient: The loss's gradient with respect to the actions, which is overwritten
         """
         pre_tanh = activations[-1][0]
+        if self.model.cloning_weight > 0:
+            gradient.add_(actions - batch.actions, alpha=2 * self.model.cloning_weight / actions.numel())
         gradient *= 1 - actions.square()  # through the tanh
         gradient.add_(pre_tanh, alpha=2 * self.model.pre_tanh_penalty / pre_tanh.numel())
         self.actor.backward(activations, gradient.unsqueeze(0))

@@ -67,6 +67,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
+        bc_coef: float = 0.0,
         _init_setup_model: bool = True,
         **td3_arguments: Any,
     ):
@@ -87,6 +88,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         self.noise_std = noise_std
         self.warmup_noise = warmup_noise
         self.pre_tanh_penalty = pre_tanh_penalty
+        self.bc_coef = bc_coef
         # States are always stored once, and SB3 would look for arrays that this buffer does not have.
         self.optimize_memory_usage = False
         if _init_setup_model:
@@ -118,6 +120,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         check_number("target_noise_clip", self.target_noise_clip, 0)
         check_number("noise_std", self.noise_std, 0, open_ends="high")
         check_number("pre_tanh_penalty", self.pre_tanh_penalty, 0, hint=" (0: none)")
+        check_number("bc_coef", self.bc_coef, 0, hint=" (0: no behaviour cloning)")
         check_number("stats_window_size", self._stats_window_size, 1, whole=True)
         if not isinstance(self.tensorboard_log, (str, pathlib.Path, type(None))):
             raise ValueError(f"`tensorboard_log` must be a folder's path or None, not {self.tensorboard_log!r}.")
@@ -238,6 +241,11 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
 
     def _absorbing(self) -> bool:
         return False
+
+    @property
+    def cloning_weight(self) -> float:
+        """:return: The weight of behaviour cloning in the actor's loss: ``bc_coef`` offline, and 0 online"""
+        return self.bc_coef if self._session.offline else 0.0
 
     def learn(
         self: SelfGoalAlgorithm,

@@ -209,6 +209,16 @@ class CLearningPolicy(TD3Policy):
         with handle:
             return self.actor(obs), found[0]
 
+    def log_prob(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
+        """
+        :param obs: Observations
+        :param actions: ``(batch, action_dim)`` within [-1, 1]
+        :return: The stochastic actor's log density of these actions, ``(batch,)``
+        """
+        assert isinstance(self.actor, GaussianActor)
+        mean, log_std, _ = self.actor.get_action_dist_params(obs)
+        return self.actor.action_dist.proba_distribution(mean, log_std).log_prob(actions)
+
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
         if self.stochastic_actor:
             return self.actor(observation, deterministic=deterministic)

@@ -107,12 +107,27 @@ class Updater:
         return self.model.gamma if batch.discounts is None else batch.discounts[part]
 
     def actor_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
-        """:return: The critics' outputs for the actor's actions, ``(n_critics, batch)``, and the pre-tanh actions"""
+        """:return: The critics' outputs for the actor's actions, ``(n_critics, batch)``, and the actor's regularization"""
         critic = self.model.critic
         actions, pre_tanh = self.model.policy.actions_and_pre_tanh(batch.observations)
         with th.no_grad():
             features = critic.extract_features(batch.observations, critic.features_extractor)
-        return critic.logits(th.cat([features, actions], dim=1)), pre_tanh
+        regularization = self.model.pre_tanh_penalty * pre_tanh.square().mean()
+        if self.model.cloning_weight > 0:
+            regularization = regularization + self.model.cloning_weight * self.cloning_loss(batch, actions)
+        return critic.logits(th.cat([features, actions], dim=1)), regularization
+
+    def cloning_loss(self, batch: GoalBatch, actions: th.Tensor) -> th.Tensor:
+        """
+        Behaviour cloning on the relabelled goals.
+
+        :param batch: The batch
+        :param actions: The actor's actions for it
+        :return: The mean squared distance to the data's actions, or their negative log-likelihood for a stochastic actor
+        """
+        if self.model.policy.stochastic_actor:
+            return -self.model.policy.log_prob(batch.observations, batch.actions).mean()
+        return (actions - batch.actions).square().mean()
 
     def descend_critic(self, loss: th.Tensor) -> None:
         """
@@ -123,15 +138,13 @@ class Updater:
         loss.backward()
         optimizer.step()
 
-    def descend_actor(self, loss: th.Tensor, pre_tanh: th.Tensor) -> None:
+    def descend_actor(self, loss: th.Tensor) -> None:
         """
         A step of the actor alone: neither critics nor frozen parameters get gradients.
 
-        :param loss: The actor's loss, a scalar
-        :param pre_tanh: The pre-tanh actions, for the penalty
+        :param loss: The actor's loss with its regularization, a scalar
         """
         actor = self.model.actor
-        loss = loss + self.model.pre_tanh_penalty * pre_tanh.square().mean()
         actor.optimizer.zero_grad()
         trained = [parameter for parameter in actor.parameters() if parameter.requires_grad]
         if trained:

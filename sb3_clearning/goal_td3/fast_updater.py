@@ -32,5 +32,5 @@ class FastQUpdater(FastUpdater, QUpdater):
             gradient *= probabilities * (1 - probabilities)
         columns = slice(self.n_features, None)
         action_gradient = self.critic.input_gradient(0, [layer[0] for layer in hidden], gradient, columns)
-        self._actor_backward(activations, actions, action_gradient)
+        self._actor_backward(batch, activations, actions, action_gradient)
         return outputs[0, :, 0]

@@ -58,6 +58,8 @@ class GoalTD3(GoalAlgorithm):
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform, correlated in time)
     :param pre_tanh_penalty: Coefficient of an L2 penalty on pre-tanh actions; keeps gradients alive at the bounds
+    :param bc_coef: Coefficient of behaviour cloning in the actor's loss, in ``learn_offline`` alone: data shows no action that
+        is far from its own, and so the critics are wrong there. Online, the environment corrects them
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
@@ -96,6 +98,7 @@ class GoalTD3(GoalAlgorithm):
         noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
+        bc_coef: float = 0.0,
         _init_setup_model: bool = True,
     ):
         super().__init__(
@@ -126,6 +129,7 @@ class GoalTD3(GoalAlgorithm):
             noise_std=noise_std,
             warmup_noise=warmup_noise,
             pre_tanh_penalty=pre_tanh_penalty,
+            bc_coef=bc_coef,
             _init_setup_model=False,
         )
         self.relabel = relabel

@@ -64,6 +64,6 @@ class QUpdater(Updater):
 
     def actor_step(self, batch: GoalBatch) -> th.Tensor:
         """:return: The first critic's outputs for the actor's actions before the step, ``(batch,)``"""
-        outputs, pre_tanh = self.actor_outputs(batch)
-        self.descend_actor(-self.values(outputs[0]).mean(), pre_tanh)
+        outputs, regularization = self.actor_outputs(batch)
+        self.descend_actor(-self.values(outputs[0]).mean() + regularization)
         return outputs[0].detach()

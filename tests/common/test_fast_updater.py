@@ -36,6 +36,7 @@ def train(model: GoalAlgorithm, updates: int, fast: bool) -> None:
         use_autograd(model)
     model.set_logger(Logger(None, []))
     model.set_random_seed(1)
+    model._session.offline = model.bc_coef > 0
     model.train(gradient_steps=updates, batch_size=64)
 
 
@@ -58,6 +59,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"algorithm": GoalTD3, "relabel": "her_half", "q_loss": "bce", "policy_delay": 2, "pre_tanh_penalty": 0.3},
     {"algorithm": GoalTD3, "relabel": "none", "policy_kwargs": {"n_critics": 1, "net_arch": [16], "standardize": False}},
     {"algorithm": GoalTD3, "policy_kwargs": {"n_critics": 3, "net_arch": {"pi": [32, 16, 8], "qf": [24, 48]}}},
+    {"bc_coef": 0.7},
+    {"algorithm": GoalTD3, "bc_coef": 0.7},
 ]
 
 

@@ -24,14 +24,14 @@ class AppendixShares(CLearning):
 
 class _FirstActorUpdater(ClassifierUpdater):
     def update_actor(self, batch: GoalBatch) -> None:
-        logits, pre_tanh = self.actor_outputs(batch)
-        self.descend_actor(self.actor_loss(logits[0]), pre_tanh)
+        logits, regularization = self.actor_outputs(batch)
+        self.descend_actor(self.actor_loss(logits[0]) + regularization)
 
 
 class _MeanActorUpdater(ClassifierUpdater):
     def update_actor(self, batch: GoalBatch) -> None:
-        logits, pre_tanh = self.actor_outputs(batch)
-        self.descend_actor(self.actor_loss(logits.mean(dim=0)), pre_tanh)
+        logits, regularization = self.actor_outputs(batch)
+        self.descend_actor(self.actor_loss(logits.mean(dim=0)) + regularization)
 
 
 class _FirstUpdater(_FirstActorUpdater):

@@ -1,0 +1,91 @@
+"""Behaviour cloning in the actor's loss: what it adds, and when."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+
+from sb3_clearning import CLearning, GoalTD3
+from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+from tests.support.goal_envs import PointEnv
+from tests.support.small_models import same, weights
+
+N = 400
+
+
+def offline_model(algorithm: type[GoalAlgorithm] = CLearning, stochastic: bool = False, **arguments: Any) -> GoalAlgorithm:
+    """:return: A model with data in which the action is half of the first coordinate, and noise"""
+    keys = ("observation", "achieved_goal", "desired_goal")
+    model = algorithm.from_spaces(
+        spaces.Dict({key: spaces.Box(-1, 1, (2,), np.float32) for key in keys}),
+        spaces.Box(-1, 1, (2,), np.float32),
+        **{
+            "policy_kwargs": {"net_arch": [32], "stochastic_actor": stochastic},
+            "learning_rate": 3e-3,
+            "seed": 0,
+            "device": "cpu",
+            "buffer_size": 1000,
+            "gamma": 0.5,
+            **arguments,
+        },
+    )
+    rng = np.random.default_rng(0)
+    states = rng.uniform(-1, 1, (N + 1, 2)).astype(np.float32)
+    actions = (0.5 * states[:-1, :1] + rng.normal(0, 0.1, (N, 2))).clip(-1, 1).astype(np.float32)
+    model.replay_buffer.load_arrays(
+        dict.fromkeys(keys, states[:-1]),
+        actions,
+        terminations=np.zeros(N, dtype=bool),
+        truncations=np.arange(N) % 20 == 19,
+        next_observations=dict.fromkeys(keys, states[1:]),
+    )
+    return model
+
+
+@pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_the_actors_gradient_is_the_sum_of_both(algorithm: type[GoalAlgorithm], stochastic: bool) -> None:
+    gradients = []
+    for weight in (0.0, 0.3):
+        model = offline_model(algorithm, stochastic, bc_coef=weight)
+        model._session.offline = True
+        updater = model.updater_class(model, model._metrics)
+        th.manual_seed(0)
+        np.random.seed(0)
+        batch = model.replay_buffer.sample_goals(64, model.relabelling(), model.gamma, env=None)[0]
+        outputs, regularization = updater.actor_outputs(batch)
+        loss = -outputs[0].mean() + regularization
+        gradients.append(th.cat([gradient.flatten() for gradient in th.autograd.grad(loss, [*model.actor.parameters()])]))
+    # The density of the squashed Gaussian, from the change of variables.
+    if stochastic:
+        mean, log_std, _ = model.actor.get_action_dist_params(batch.observations)  # type: ignore[union-attr]
+        clipped = batch.actions.clamp(-1 + 1e-6, 1 - 1e-6)
+        gaussian = th.distributions.Normal(mean, log_std.exp())
+        log_prob = gaussian.log_prob(clipped.atanh()).sum(dim=1) - th.log(1 - clipped**2 + 1e-6).sum(dim=1)
+        cloning = -log_prob.mean()
+    else:
+        cloning = ((model.actor(batch.observations) - batch.actions) ** 2).mean()
+    alone = th.cat([gradient.flatten() for gradient in th.autograd.grad(cloning, [*model.actor.parameters()])])
+    assert alone.abs().max() > 1e-3
+    th.testing.assert_close(gradients[1] - gradients[0], 0.3 * alone, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_a_large_coefficient_gives_the_datas_actions(stochastic: bool) -> None:
+    model = offline_model(stochastic=stochastic, bc_coef=100.0).learn_offline(400)
+    states = np.random.default_rng(1).uniform(-0.9, 0.9, (200, 2)).astype(np.float32)
+    obs = {"observation": states, "achieved_goal": states, "desired_goal": states[::-1].copy()}
+    found = model.predict(obs, deterministic=True)[0]
+    assert np.abs(found - 0.5 * states[:, :1]).mean() < 0.08
+    free = offline_model(stochastic=stochastic).learn_offline(400)
+    assert np.abs(free.predict(obs, deterministic=True)[0] - 0.5 * states[:, :1]).mean() > 0.2
+
+
+def test_it_is_for_offline_learning_alone() -> None:
+    found = []
+    for weight in (0.0, 10.0):
+        model = CLearning("MultiInputPolicy", PointEnv(), learning_starts=20, bc_coef=weight, seed=0, device="cpu")
+        found.append(weights(model.learn(60)))
+    assert same(*found)
