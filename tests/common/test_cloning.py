@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.sac.policies import Actor as GaussianActor
 
 from sb3_clearning import CLearning, GoalTD3
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
@@ -60,7 +61,8 @@ def test_the_actors_gradient_is_the_sum_of_both(algorithm: type[GoalAlgorithm], 
         gradients.append(th.cat([gradient.flatten() for gradient in th.autograd.grad(loss, [*model.actor.parameters()])]))
     # The density of the squashed Gaussian, from the change of variables.
     if stochastic:
-        mean, log_std, _ = model.actor.get_action_dist_params(batch.observations)  # type: ignore[union-attr]
+        assert isinstance(model.actor, GaussianActor)
+        mean, log_std, _ = model.actor.get_action_dist_params(batch.observations)
         clipped = batch.actions.clamp(-1 + 1e-6, 1 - 1e-6)
         gaussian = th.distributions.Normal(mean, log_std.exp())
         log_prob = gaussian.log_prob(clipped.atanh()).sum(dim=1) - th.log(1 - clipped**2 + 1e-6).sum(dim=1)
