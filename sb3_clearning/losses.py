@@ -42,12 +42,12 @@ def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tenso
     return logits.detach().clamp(max=limit).exp()
 
 
-def _positive(logits: th.Tensor) -> th.Tensor:
+def _positive_nll(logits: th.Tensor) -> th.Tensor:
     """:return: -log C(F=1), elementwise"""
     return F.softplus(-logits)
 
 
-def _negative(logits: th.Tensor) -> th.Tensor:
+def _negative_nll(logits: th.Tensor) -> th.Tensor:
     """:return: -log C(F=0), elementwise"""
     return F.softplus(logits)
 
@@ -57,7 +57,7 @@ def _batch_mean(values: th.Tensor) -> th.Tensor:
     return values.mean(dim=-1).sum()
 
 
-def weighted_mean(weight: Discount, values: th.Tensor) -> th.Tensor:
+def mean_of_weighted(weight: Discount, values: th.Tensor) -> th.Tensor:
     """
     :param weight: One weight, or one for each value
     :param values: ``(batch,)`` or ``(n_critics, batch)``
@@ -83,7 +83,7 @@ def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
     :return: The loss, a scalar
     """
     check_logits(future_logits=future_logits, random_logits=random_logits)
-    return _batch_mean(_positive(future_logits)) + _batch_mean(_negative(random_logits))
+    return _batch_mean(_positive_nll(future_logits)) + _batch_mean(_negative_nll(random_logits))
 
 
 def td_loss(
@@ -106,8 +106,8 @@ def td_loss(
     check_logits(next_logits=next_logits)
     _check_discount("gamma", gamma, random_logits=random_logits)
     _check_discount("next_gamma", next_gamma, next_logits=next_logits)
-    next_term = weighted_mean(1 - next_gamma, _positive(next_logits))
-    return next_term + _batch_mean(gamma * w.detach() * _positive(random_logits) + _negative(random_logits))
+    next_term = mean_of_weighted(1 - next_gamma, _positive_nll(next_logits))
+    return next_term + _batch_mean(gamma * w.detach() * _positive_nll(random_logits) + _negative_nll(random_logits))
 
 
 def mixed_loss(
@@ -339,4 +339,4 @@ def hindsight_q_loss(
     check_number("lambda_", lambda_, 0, 1)
     target = gamma * next_q.detach()
     random_term = _batch_mean(F.softplus(random_logits) - target * random_logits)
-    return (1 - lambda_) * _batch_mean(_positive(next_logits)) + lambda_ * random_term
+    return (1 - lambda_) * _batch_mean(_positive_nll(next_logits)) + lambda_ * random_term

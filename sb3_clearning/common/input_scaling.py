@@ -28,13 +28,13 @@ def _scaled(policy: TD3Policy) -> dict[StandardizingExtractor, list[BaseModel]]:
     return found
 
 
-def is_due(policy: TD3Policy, n_transitions: int) -> bool:
+def refit_is_due(policy: TD3Policy, n_transitions: int) -> bool:
     """
     :param policy: A policy
     :param n_transitions: The number of transitions that were ever stored
     :return: Whether it is time for :func:`fit_extractors`
     """
-    return any(extractor.is_due(n_transitions) for extractor in _scaled(policy))
+    return any(extractor.refit_is_due(n_transitions) for extractor in _scaled(policy))
 
 
 def fit_extractors(
@@ -50,17 +50,17 @@ def fit_extractors(
     :param n_episodes: The number of episodes that the states come from, for a warning if these are few
     """
     scaled = _scaled(policy)
-    due = [extractor for extractor in scaled if extractor.is_due(n_transitions)]
-    can_follow = all(_first_layers(network) for networks in scaled.values() for network in networks)
+    due = [extractor for extractor in scaled if extractor.refit_is_due(n_transitions)]
+    can_compensate = all(_first_layers(network) for networks in scaled.values() for network in networks)
     for extractor in due:
         is_first = not extractor.is_fitted
-        if is_first or can_follow:
+        if is_first or can_compensate:
             slope, offset = extractor.fit(states, n_transitions)
-        if not can_follow:
+        if not can_compensate:
             extractor.freeze()
         elif not is_first:
             for network in scaled[extractor]:
-                _follow(network, slope, offset)
+                _compensate(network, slope, offset)
     is_final = any(extractor.is_final for extractor in due)
     if is_final and states and n_episodes is not None and n_episodes < FEW_EPISODES:
         warnings.warn(
@@ -83,12 +83,12 @@ def _first_layers(network: BaseModel) -> list[nn.Linear | BatchedLinear]:
     elif type(network) is ClassifierCritic:
         readers = [network.classifiers]
     layers = [reader[0] if type(reader) is nn.Sequential else reader for reader in readers]
-    if type(network.features_extractor) is not StandardizingExtractor or not all(_can_follow(layer) for layer in layers):
+    if type(network.features_extractor) is not StandardizingExtractor or not all(_can_compensate(layer) for layer in layers):
         return []
     return layers  # type: ignore[return-value]
 
 
-def _can_follow(layer: nn.Module) -> bool:
+def _can_compensate(layer: nn.Module) -> bool:
     """:return: Whether a layer is linear, with parameters that no one has frozen or replaced"""
     if type(layer) not in (nn.Linear, BatchedLinear):
         return False
@@ -96,7 +96,7 @@ def _can_follow(layer: nn.Module) -> bool:
 
 
 @th.no_grad()
-def _follow(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None:
+def _compensate(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None:
     """
     Change a network's first layers so that its outputs stay the same. With the old features ``z = slope * z' + offset``,
     ``W z + b`` is ``(W * slope) z' + (b + W offset)``. Polyak averaging commutes with this linear map, so targets stay

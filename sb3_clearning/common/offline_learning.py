@@ -8,7 +8,8 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.runs.model_state import check_finite_weights
-from sb3_clearning.runs.snapshot import RunState, normalized_keys
+from sb3_clearning.runs.normalization import normalized_keys
+from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
 
@@ -32,7 +33,7 @@ def _with_callback(callback: MaybeCallback, added: BaseCallback) -> CallbackList
     return CallbackList([*own, added])
 
 
-class OfflineLearning(RunState):
+class OfflineLearning(ResumableTD3):
     """The part of :class:`GoalAlgorithm` that learns offline."""
 
     def learn_offline(

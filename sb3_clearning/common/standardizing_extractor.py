@@ -19,7 +19,7 @@ LIMIT = 10.0
 #: The data doubles between two fits. A deviation that changes by more than this factor belongs to a coordinate that was all
 #: but constant, about which nothing was learned: its weights keep their size. On FetchPush the deviation of the object's
 #: rotation grows 130-fold when it is first hit, and weights 130 times as large would drown all other inputs.
-MOST_CHANGE = 4.0
+MAX_RESCALE_FACTOR = 4.0
 #: The last fit comes before this many transitions. By then there are hundreds of episodes on most tasks (32 where they have
 #: 1,000 steps), new data changes little, and most of the training is still to come.
 LAST_FIT = 32_768
@@ -69,7 +69,7 @@ class StandardizingExtractor(CombinedExtractor):
     def _copy_to_host(self) -> None:
         """Keep what every update asks for where no device has to be waited for."""
         self._n_fitted = float(self.n_fitted)
-        self.statistics = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
+        self.fingerprint = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
 
     def forward(self, observations: TensorDict) -> th.Tensor:
         """
@@ -96,7 +96,7 @@ class StandardizingExtractor(CombinedExtractor):
         """:return: Whether the means and deviations stay for good, as the data would double only after ``LAST_FIT``"""
         return 2 * self._n_fitted > LAST_FIT
 
-    def is_due(self, n_transitions: int) -> bool:
+    def refit_is_due(self, n_transitions: int) -> bool:
         """
         :param n_transitions: The number of transitions that were ever stored
         :return: Whether it is time to fit: at first, then each time that the data has doubled, until ``LAST_FIT``
@@ -108,7 +108,7 @@ class StandardizingExtractor(CombinedExtractor):
         :param other: Another extractor of the same observations
         :return: Whether both scale them in the same way
         """
-        return self is other or (self.is_fitted == other.is_fitted and self.statistics == other.statistics)
+        return self is other or (self.is_fitted == other.is_fitted and self.fingerprint == other.fingerprint)
 
     def fit(self, states: Mapping[str, np.ndarray], n_transitions: int) -> tuple[th.Tensor, th.Tensor]:
         """
@@ -119,7 +119,7 @@ class StandardizingExtractor(CombinedExtractor):
         :param n_transitions: The number of transitions that were ever stored
         :return: A slope and an offset for each feature, ``(features_dim,)`` in float64: what was ``z`` before is now
             ``slope * z' + offset``. This is exact within the limit, except for a deviation that has changed by more than
-            ``MOST_CHANGE``: there only at the old mean
+            ``MAX_RESCALE_FACTOR``: there only at the old mean
         """
         flat = {key: self._checked(key, states[key]) for key in self._columns if key in states}
         if all(key in flat for key in _GOALS):
@@ -137,7 +137,7 @@ class StandardizingExtractor(CombinedExtractor):
         self.n_fitted.fill_(n_transitions)
         self._copy_to_host()
         change = self.deviation.double() / old_deviation
-        slope = th.where(change.log().abs() > math.log(MOST_CHANGE), 1.0, change)
+        slope = th.where(change.log().abs() > math.log(MAX_RESCALE_FACTOR), 1.0, change)
         offset = slope * (self.mean.double() - old_mean) / self.deviation.double()
         return slope, offset.clamp(-LIMIT, LIMIT)
 

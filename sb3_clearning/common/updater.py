@@ -32,7 +32,7 @@ class Updater:
         self.model, self.metrics = model, metrics
         self._n_updates = 0
 
-    def ready(self) -> "Updater":
+    def select(self) -> "Updater":
         """
         Prepare a series of updates.
 

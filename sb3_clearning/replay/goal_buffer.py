@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from sb3_clearning.replay.datasets import (
 )
 from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.ring import EpisodeRing
+from sb3_clearning.replay.ring_file import load_ring, save_ring
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
 #: state (one of the next n, with n-step sampling), the last state of its episode, a later state of its episode, the next state
@@ -83,6 +85,23 @@ class GoalReplayBuffer(EpisodeRing):
     :param n_envs: Number of parallel environments
     :param optimize_memory_usage: Has no effect: states are always stored once
     """
+
+    def save(self, path: str | Path) -> None:
+        """
+        Write everything to a file of arrays and JSON. Unlike a pickle, it runs no code when it is loaded.
+
+        :param path: The file, usually ``….safetensors``; it is written atomically
+        """
+        save_ring(self, Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """
+        Replace everything by what :meth:`save` wrote. A smaller buffer keeps the newest transitions; one with another number
+        of environments gets the episodes one after the other. If the file is damaged or does not fit, nothing is changed.
+
+        :param path: The file
+        """
+        load_ring(self, Path(path))
 
     def load_arrays(
         self,

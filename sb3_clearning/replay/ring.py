@@ -8,11 +8,10 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
-from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
-from sb3_clearning.replay.ring_file import RingFiles
 from sb3_clearning.replay.transitions import Transitions
 
 #: Attributes that pickles of 0.1.0 have under another name.
@@ -24,7 +23,7 @@ _OLD_NAMES = {
 }
 
 
-class EpisodeRing(RingFiles):
+class EpisodeRing(DictReplayBuffer):
     """
     The storage of :class:`GoalReplayBuffer`, which documents the arguments.
 
@@ -32,6 +31,8 @@ class EpisodeRing(RingFiles):
     transition is the newest), a slot beside the ring holds it. All float keys and the action share one row of one matrix, so
     that a batch is one gather whatever the number of keys.
     """
+
+    observation_space: spaces.Dict
 
     def __init__(
         self,
@@ -157,6 +158,22 @@ class EpisodeRing(RingFiles):
         stored = self.next_slot[: self.size() * self.n_envs]
         return int(np.count_nonzero(stored >= self.n_envs) + np.count_nonzero(self.in_progress))
 
+    @property
+    def has_open_episodes(self) -> bool:
+        """:return: Whether an episode is in progress"""
+        return bool(self.in_progress.any())
+
+    @property
+    def oldest_step(self) -> int:
+        """:return: The oldest step that is not overwritten"""
+        return self.total_added - self.size()
+
+    @property
+    def immutable_until(self) -> int:
+        """:return: The first step that can still change: the start of the oldest episode in progress"""
+        longest = int(self.episode_steps[self.in_progress].max()) if self.has_open_episodes else 0
+        return self.total_added - min(longest, self.size())
+
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def add(  # type: ignore[override]
@@ -252,7 +269,7 @@ class EpisodeRing(RingFiles):
         :param envs: The environments' indices
         :param terminated: Whether each of the episodes terminated, or was truncated
         """
-        self._reserve_slots(len(envs))
+        self.reserve_slots(len(envs))
         slots = self.free_slots[-len(envs) :]
         del self.free_slots[-len(envs) :]
         newest = (self.pos - 1) % self.buffer_size
@@ -273,7 +290,7 @@ class EpisodeRing(RingFiles):
         self.in_progress[envs] = False
         self.episode_steps[envs] = 0
 
-    def _reserve_slots(self, n: int) -> None:
+    def reserve_slots(self, n: int) -> None:
         """:param n: How many slots must be free; their number is doubled until they are"""
 
         def double(array: np.ndarray) -> np.ndarray:

@@ -15,10 +15,11 @@ from stable_baselines3.common.type_aliases import GymEnv
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
 from sb3_clearning.files.json_values import is_count
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.runs.checkpoint_folder import CheckpointFolder
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import DivergedError, build_model, check_finite_weights, snapshot_model
-from sb3_clearning.runs.snapshot import RunState, restore_normalization, snapshot_normalization
-from sb3_clearning.runs.store import CheckpointFolder
+from sb3_clearning.runs.normalization import restore_normalization, snapshot_normalization
+from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 SelfModelFiles = TypeVar("SelfModelFiles", bound="ModelFiles")
 
@@ -26,7 +27,7 @@ SelfModelFiles = TypeVar("SelfModelFiles", bound="ModelFiles")
 _MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")
 
 
-class ModelFiles(RunState):
+class ModelFiles(ResumableTD3):
     """The part of :class:`GoalAlgorithm` that reads and writes files."""
 
     @classmethod

@@ -427,7 +427,7 @@ NOT_CALLED_BY_USERS = {"GoalBatch", "__version__", *ERRORS}
 #: What SB3 or the package calls with what it has made itself.
 CALLED_BY_SB3 = {
     # of the package's own checkpoints
-    *("begin_episodes", "replay_environments", "restore", "restore_generators", "restore_run", "snapshot_segment"),
+    *("begin_episodes", "replay_environments", "reserve_slots", "restore", "restore_generators", "restore_run"),
     "collect_rollouts",
     "make_actor",
     "make_critic",

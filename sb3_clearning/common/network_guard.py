@@ -20,7 +20,7 @@ _requires_grad = attrgetter("requires_grad")
 _gradient_hooks = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
-class WatchedNetworks:
+class NetworkGuard:
     """
     Networks as they are now. The questions are asked at every update and cost some microseconds: torch's dictionaries are held
     instead of walking through the modules, and read without a loop in Python.
@@ -39,7 +39,7 @@ class WatchedNetworks:
         self._parameters = [parameter for parameter in self._were_parameters if parameter is not None]
         self._pointers = list(map(th.Tensor.data_ptr, self._parameters))
 
-    def are_same(self) -> bool:
+    def is_unchanged(self) -> bool:
         """:return: Whether modules and parameters are still the same, with their data in the same place"""
         return (
             _are_same(_values(self._children), self._were_children)
@@ -47,7 +47,7 @@ class WatchedNetworks:
             and list(map(th.Tensor.data_ptr, self._parameters)) == self._pointers
         )
 
-    def run_plainly(self) -> bool:
+    def has_default_forward(self) -> bool:
         """:return: Whether a forward pass calls nothing but the modules: no hook, no method that an instance was given"""
         return (
             not any(self._hooks)
@@ -56,7 +56,7 @@ class WatchedNetworks:
             and not any(map(contains, self._modules, repeat("extract_features")))
         )
 
-    def learn_plainly(self) -> bool:
+    def has_default_backward(self) -> bool:
         """:return: Whether all parameters are to be trained and no hook waits for a gradient"""
         return all(map(_requires_grad, self._parameters)) and not any(
             chain.from_iterable(map(_gradient_hooks, self._parameters))
@@ -71,7 +71,7 @@ def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
     return len(now) == len(then) and all(map(is_, now, then))  # tensors compare their entries
 
 
-def steps_plainly(optimizer: th.optim.Optimizer, parameters: Sequence[th.Tensor]) -> bool:
+def has_default_step(optimizer: th.optim.Optimizer, parameters: Sequence[th.Tensor]) -> bool:
     """
     :param optimizer: An optimizer
     :param parameters: What it should have been made for
