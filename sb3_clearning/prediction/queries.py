@@ -19,6 +19,26 @@ Event = Callable[[np.ndarray], np.ndarray] | np.ndarray
 Marginal = Callable[[np.ndarray], np.ndarray]
 
 
+#: Number of goals that represent the marginal.
+N_VISITED = 10_000
+
+
+def in_chunks(logits: Callable[[slice], np.ndarray], n: int, m: int, chunk: int) -> np.ndarray:
+    """
+    Evaluate classifiers on n states and m goals, in passes that fit into memory.
+
+    :param logits: A function from a slice of the states to their logits, ``(length of the slice, m)``
+    :param chunk: Pairs of a state and a goal in one pass
+    :return: ``(n, m)``
+    """
+    result = np.empty((n, m), dtype=np.float32)
+    together = max(chunk // max(m, 1), 1)
+    for i in range(0, n, together):
+        part = slice(i, i + together)
+        result[part] = logits(part)
+    return result
+
+
 class Estimate(NamedTuple):
     """
     An average over candidates.

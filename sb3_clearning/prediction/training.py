@@ -15,7 +15,7 @@ from torch import nn
 
 from sb3_clearning.checks import check_number, check_sizes, is_number
 from sb3_clearning.layers import BatchedLinear
-from sb3_clearning.losses import Discount, hindsight_q_loss, importance_weight, mc_loss, mean_of_weighted, mixed_loss, td_loss
+from sb3_clearning.losses import Discount, hindsight_q_loss, importance_weight, mc_loss, mean_of_weighted, mixed_loss
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.next_actions import ActionPool
 from sb3_clearning.replay.geometric import future_rows
@@ -126,7 +126,7 @@ class TrainingData:
     random_goals: np.ndarray | None = None
 
 
-def standardisation(rows: np.ndarray, encoders: Sequence[Encoder]) -> tuple[np.ndarray, np.ndarray]:
+def standardization(rows: np.ndarray, encoders: Sequence[Encoder]) -> tuple[np.ndarray, np.ndarray]:
     """
     :param rows: ``(n, inputs)``
     :param encoders: Of the parts of a row, in their order
@@ -388,13 +388,10 @@ def _c_learning_loss(
     w: th.Tensor,
 ) -> th.Tensor:
     """:return: The TD or the mixed loss, summed over classifiers"""
-    td_only = settings.method == "td"
-    lambda_ = 1.0 if td_only else settings.lambda_
+    lambda_ = 1.0 if settings.method == "td" else settings.lambda_
     gamma, next_gamma = sampler.discount(random_rows), sampler.discount(rows)
-    if td_only:
-        loss = td_loss(logits["next"], logits["random"], w, gamma, next_gamma)
-    else:
-        loss = mixed_loss(logits["next"], logits["future"], logits["random"], w, gamma, lambda_, next_gamma)
+    future_logits = logits.get("future", logits["next"][:, :0])  # TD has no future goals
+    loss = mixed_loss(logits["next"], future_logits, logits["random"], w, gamma, lambda_, next_gamma)
     if settings.absorbing:
         # Where the window ends in a termination its goals have the weight (1 - gamma^m) + gamma^m, and w is 0.
         ended = th.as_tensor(sampler.terminations[sampler.window_end[rows]], dtype=th.float32, device=w.device)

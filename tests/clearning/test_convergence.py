@@ -17,6 +17,7 @@ import torch as th
 
 from sb3_clearning import CLearning, losses
 from tests.support.goal_envs import PointEnv
+from tests.support.labelled_losses import mixed_labelled, td_labelled
 from tests.support.small_models import small_model
 
 N_STATES, N_ACTIONS = 4, 2
@@ -222,13 +223,13 @@ def test_td_converges_off_policy_for_another_policy_than_the_collecting_one(seed
 @pytest.mark.parametrize("form", ["bce", "mse"])
 def test_td_as_a_labelled_loss_has_the_same_fixed_point_in_both_forms(seed: int, gamma: float, form: str) -> None:
     mdp = _random_mdp(seed)
-    logits = _td(losses.td_cross_entropy, _enumerate(mdp, mdp.evaluated[:, :1]), gamma, form=form)
+    logits = _td(td_labelled, _enumerate(mdp, mdp.evaluated[:, :1]), gamma, form=form)
     _assert_log_ratio(logits, mdp, _action_probabilities(mdp.evaluated), gamma)
 
 
 @pytest.mark.parametrize(
     ("loss_function", "seed", "gamma"),
-    [(losses.mixed_loss, 0, 0.5), (losses.mixed_cross_entropy, 1, 0.8), (losses.mixed_loss, 2, 0.9)],
+    [(losses.mixed_loss, 0, 0.5), (mixed_labelled, 1, 0.8), (losses.mixed_loss, 2, 0.9)],
 )
 def test_the_mixture_converges_on_policy(loss_function: Callable[..., th.Tensor], seed: int, gamma: float) -> None:
     mdp, lambda_ = _random_mdp(seed), 0.6
