@@ -4,8 +4,8 @@ The paper's equations as pure functions on logits. CLearning's own loss, their l
 
 A classifier :math:`C(F=1 \mid s, a, g)` says whether ``g`` is a future state of ``(s, a)`` or a random one. All functions take
 its logits, so that :math:`\log C(F=1) = \mathrm{logsigmoid}(\mathrm{logit})`,
-:math:`\log C(F=0) = \mathrm{logsigmoid}(-\mathrm{logit})` and :math:`C(F=1) / C(F=0) = e^{\mathrm{logit}}` never meet a
-``0/0`` or a ``log 0``.
+:math:`\log C(F=0) = \mathrm{logsigmoid}(-\mathrm{logit})` and :math:`C(F=1) / C(F=0) = e^{\mathrm{logit}}` are computed
+without ``0/0`` or ``log 0``.
 
 Logits have the shape ``(batch,)``, or ``(n_critics, batch)`` for several classifiers, whose losses are summed. Importance
 weights have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
@@ -157,12 +157,13 @@ def log_mass(gamma: float, lambda_: float, bootstrap_factor: float) -> float:
     r"""
     With the factor f on w the classifiers' odds w satisfy
     :math:`w = [\lambda (1 - \gamma) p(s' = g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`,
-    so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`: with f = lambda to 1, as a density.
+    so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`, which is 1, as for a density, if f =
+    lambda.
 
     :param gamma: The discount factor, below 1
     :param lambda_: The weight of TD against Monte Carlo
     :param bootstrap_factor: f
-    :return: The log of that mass, by which the logits are above those of a density
+    :return: The log of that mass; subtract it from the logits to obtain a log density ratio
     """
     return math.log((1 - lambda_ * gamma) / (1 - bootstrap_factor * gamma))
 
@@ -211,7 +212,7 @@ def log_ratio(logits: th.Tensor) -> th.Tensor:
     return logits
 
 
-#: What an actor ascends, as a function of the smallest classifier's logits.
+#: What an actor ascends, as a function of the smallest logit over classifiers.
 ACTOR_OBJECTIVES: dict[str, Callable[[th.Tensor], th.Tensor]] = {
     "log_prob": F.logsigmoid,
     "prob": th.sigmoid,

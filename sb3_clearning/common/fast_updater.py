@@ -1,4 +1,4 @@
-"""FastUpdater: the same numbers as with autograd, at the speed of the matrix products."""
+"""FastUpdater: updates with hand-written gradients, numerically equivalent to autograd."""
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -49,7 +49,7 @@ def _networks(model: "GoalAlgorithm") -> tuple[nn.Module, ...]:
 class FastUpdater(Updater):
     """
     What the fast updaters share: ReLU networks on flat observations, a deterministic actor and fused Adams, with the gradients
-    written out. Whenever the result could differ from ``definition``'s, that one is used instead: see :meth:`select`.
+    written out. Falls back to the autograd updater whenever the result could differ; see :meth:`select`.
     """
 
     #: The autograd updater with the same results.
@@ -67,7 +67,7 @@ class FastUpdater(Updater):
 
     @classmethod
     def supports(cls, model: "GoalAlgorithm") -> bool:
-        """:return: Whether the model's updater, policy, networks and optimizers are those whose arithmetic this knows"""
+        """:return: Whether the model's updater, policy, networks and optimizers are of the supported types"""
         return (
             type(model).updater_class is cls.definition
             and type(model.policy) is CLearningPolicy
@@ -77,7 +77,7 @@ class FastUpdater(Updater):
         )
 
     def _bind(self) -> None:
-        """Make the views of the present parameters."""
+        """Create views of the current parameters."""
         model, networks = self.model, _networks(self.model)
         self._policy, self._networks = model.policy, networks
         self._guard, self._actor_guard = NetworkGuard(*networks), NetworkGuard(model.actor)
@@ -91,7 +91,7 @@ class FastUpdater(Updater):
         self._actor_adam, self._critic_adam = FastAdam(model.actor.optimizer), FastAdam(model.critic.optimizer)  # type: ignore[arg-type]
         self.n_features = model.actor.features_dim
 
-    # -- giving way ----------------------------------------------------------------------------------------------------
+    # -- fallback to autograd ------------------------------------------------------------------------------------------
 
     def select(self) -> Updater:
         """:return: This updater, or the autograd one while there are hooks, frozen parameters or other networks"""
@@ -117,7 +117,7 @@ class FastUpdater(Updater):
         )
 
     def _matches_autograd(self) -> bool:
-        """:return: Whether autograd, the optimizers and the policy would do nothing but the arithmetic"""
+        """:return: Whether no hook, override, frozen parameter or anomaly mode would change the result"""
         adams = (self._actor_adam.optimizer, self._actor_parameters), (self._critic_adam.optimizer, self._critic_parameters)
         return (
             "set_training_mode" not in vars(self._policy)
@@ -148,7 +148,7 @@ class FastUpdater(Updater):
         Skip the checks and conversions of ``predict``: half a millisecond at every environment step.
 
         :param obs: ``(n_envs, …)`` per key, as the environments return them
-        :return: ``(n_envs, action_dim)`` within [-1, 1], or None: ask the model's ``predict``
+        :return: ``(n_envs, action_dim)`` within [-1, 1], or None if the caller must use ``model.predict``
         """
         if not self._matches_predict():
             return None
@@ -201,7 +201,7 @@ class FastUpdater(Updater):
     def _actor_forward(self, batch: GoalBatch, n: int | None = None) -> tuple[list[th.Tensor], th.Tensor, list[th.Tensor]]:
         """
         :param batch: The batch
-        :param n: Ask only the first so many critics
+        :param n: Ask only the first n critics; None: all
         :return: What the actor's forward pass returns, its actions, and what the critics' forward pass for them returns
         """
         model = self.model

@@ -14,7 +14,7 @@ from sb3_clearning.common.policies import ClassifierCritic
 from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
 from sb3_clearning.layers import BatchedLinear
 
-#: A scale that stays for good should come from more episodes than these.
+#: Warn if the final statistics come from fewer episodes.
 FEW_EPISODES = 5
 
 
@@ -41,11 +41,12 @@ def fit_extractors(
     policy: TD3Policy, states: Mapping[str, np.ndarray], n_transitions: int, n_episodes: int | None = None
 ) -> None:
     """
-    Take the means and deviations that inputs are scaled with from data, where that is due. At a refit the networks' first
-    layers change with them, so that the networks' outputs stay the same. Where this is not possible, the first fit is final.
+    Take the means and standard deviations that inputs are scaled with from data, where that is due. At a refit the networks'
+    first layers change with them, so that the networks' outputs stay the same. Where this is not possible, the first fit is
+    final.
 
     :param policy: The policy
-    :param states: ``(n, …)`` per key of floats
+    :param states: ``(n, …)`` per floating-point key
     :param n_transitions: The number of transitions that were ever stored
     :param n_episodes: The number of episodes that the states come from, for a warning if these are few
     """
@@ -72,7 +73,7 @@ def fit_extractors(
 
 
 def _first_layers(network: BaseModel) -> list[nn.Linear | BatchedLinear]:
-    """:return: The layers that read the features, or nothing if they cannot follow another scale"""
+    """:return: The layers that read the features, or an empty list if they cannot compensate for new statistics"""
     readers: list[nn.Module] = []
     if type(network) is Actor:
         readers = [network.mu]
@@ -121,9 +122,9 @@ def _compensate(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None
         averages, bias_averages = state.get(layer.weight, {}), state.get(layer.bias, {})
         for name in {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"} & averages.keys():
             average, bias_average = of_features(averages[name]), bias_averages[name]
-            if name == "exp_avg":  # a mean of gradients, which are linear in each other by the chain rule
+            if name == "exp_avg":  # a mean of gradients: gradients transform linearly (chain rule)
                 average.copy_((average - offset * bias_average) / slope)
             else:
-                # Their squares also have a product of both gradients, whose mean is not known. Without it no step becomes
+                # The second moment would need the unknown mean of the cross term, which is dropped. Without it no step becomes
                 # larger than sqrt(2) times what it could be before (Cauchy-Schwarz), whatever slope and offset are.
                 average.copy_((average + offset.square() * bias_average) / slope.square())

@@ -1,4 +1,4 @@
-"""Notices what makes networks and optimizers do more, or other, than their layers' arithmetic: replacements and hooks."""
+"""Detects hooks, overrides and replaced modules, which hand-written gradients would ignore."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
@@ -22,8 +22,8 @@ _gradient_hooks = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 class NetworkGuard:
     """
-    Networks as they are now. The questions are asked at every update and cost some microseconds: torch's dictionaries are held
-    instead of walking through the modules, and read without a loop in Python.
+    Records networks and tells whether they changed or got hooks. Checked at every call of ``train``, so it keeps torch's
+    dictionaries instead of walking the modules.
 
     :param networks: The networks
     """
@@ -48,7 +48,7 @@ class NetworkGuard:
         )
 
     def has_default_forward(self) -> bool:
-        """:return: Whether a forward pass calls nothing but the modules: no hook, no method that an instance was given"""
+        """:return: Whether a forward pass calls nothing but the modules: no hook, no method overridden on the instance"""
         return (
             not any(self._hooks)
             and not any(_GLOBAL_HOOKS)
@@ -57,7 +57,7 @@ class NetworkGuard:
         )
 
     def has_default_backward(self) -> bool:
-        """:return: Whether all parameters are to be trained and no hook waits for a gradient"""
+        """:return: Whether all parameters are trained and no parameter has a gradient hook"""
         return all(map(_requires_grad, self._parameters)) and not any(
             chain.from_iterable(map(_gradient_hooks, self._parameters))
         )
@@ -68,7 +68,7 @@ def _values(dictionaries: list[dict[str, Any]]) -> list[Any]:
 
 
 def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
-    return len(now) == len(then) and all(map(is_, now, then))  # tensors compare their entries
+    return len(now) == len(then) and all(map(is_, now, then))  # `is`, because `==` on tensors is elementwise
 
 
 def has_default_step(optimizer: th.optim.Optimizer, parameters: Sequence[th.Tensor]) -> bool:

@@ -63,7 +63,7 @@ def widest(seen: spaces.Space, policy: Any) -> spaces.Space:
 
 class FutureStateEstimator(FuturePredictor):
     r"""
-    Estimates which states a policy will visit, from data of the same policy or another one: Algorithms 1 (Monte Carlo) and 2
+    Estimates which states a policy will visit, from on- or off-policy data: Algorithms 1 (Monte Carlo) and 2
     (temporal differences) of the paper. Rewards are not used.
 
     .. code-block:: python
@@ -143,10 +143,10 @@ class FutureStateEstimator(FuturePredictor):
             one helps if the policy visits what is rare in the data
         :param n_steps: "td" and "mixed": the recursion takes n steps from the data before it bootstraps,
             :math:`p_+(g \mid s_t, a_t) = \sum_{k=1}^m (1-\gamma) \gamma^{k-1} p(s_{t+k} = g) + \gamma^m E[p_+(g \mid s_{t+m},
-            a')]` with m = n, or fewer where the record ends. A whole number, or ``float("inf")``: Monte Carlo that bootstraps
-            where the record ends. As in n-step Q-learning, the first m actions are the data's. With another policy, n > 1
-            is therefore biased towards the data's future. If ``policy`` is None, the recursion bootstraps one transition
-            before a truncation, because the data does not have the action that would have followed
+            a')]` with m = n, or fewer where the recorded episode ends. A whole number, or ``float("inf")``: Monte Carlo that
+            bootstraps where the recorded episode ends. As in n-step Q-learning, the first m actions are the data's. With
+            another policy, n > 1 is therefore biased towards the data's future. If ``policy`` is None, the recursion
+            bootstraps one transition before a truncation, because the data does not have the action that would have followed
         :return: Itself
         """
         if isinstance(policy, list):
@@ -174,7 +174,7 @@ class FutureStateEstimator(FuturePredictor):
             experience = replace(experience, action_space=widest(experience.action_space, policy))
         observation_space = experience.observation_space
         if isinstance(observation_space, spaces.Discrete) and not hasattr(dataset, "observation_space"):
-            # Arrays do not have the number of states: it is that of all of them together, or that of the table.
+            # Arrays do not carry the number of states: infer it from the data or the policy table.
             rows = [np.asarray(experience.observations), np.asarray(experience.next_observations)]
             table = len(policy) if isinstance(policy, np.ndarray) else 0
             observation_space = spaces.Discrete(max(table, *(int(part.max()) + 1 for part in rows)))

@@ -1,8 +1,8 @@
 """
 Trains any number of classifiers of the future together, each on its own data, as one batched tensor program.
 
-A step of small networks consists of many small operations between which the processor idles. With twenty networks in one
-batched product a step takes little longer than with one.
+A step of small networks consists of many small operations and is dominated by per-operation overhead. With twenty networks in
+one batched product a step takes little longer than with one.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class TrainingSettings:
     :param absorbing: Whether the agent is assumed to remain in a terminal state (else: terminations are ignored)
     :param weight_decay: Adam's decoupled weight decay
     :param n_steps: "td" and "mixed": how many steps of the data precede the bootstrap, a whole number or ``float("inf")``;
-        fewer where the record ends. 1 is Algorithm 2
+        fewer where the recorded episode ends. 1 is Algorithm 2
     """
 
     method: str = "td"

@@ -317,7 +317,7 @@ class GoalReplayBuffer(EpisodeRing):
         :param achieved: What the next states achieve, and after them those of the goals' sources
         :param kinds: For each kind of goal its slice of the batch
         :param sources: What :meth:`_goal_sources` returned
-        :return: The goals of all transitions, flat if they are of floats
+        :return: The goals of all transitions, flat if they are floating point
         """
         goals = np.empty_like(commanded)
         batch_size = start = commanded.shape[1]
@@ -347,7 +347,7 @@ class GoalReplayBuffer(EpisodeRing):
         return steps
 
     def _ahead(self, index: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """:return: The transitions of the same environments whose next states are so many steps ahead"""
+        """:return: The transitions of the same environments whose next states are the given numbers of steps ahead"""
         ahead = index + (steps - 1) * self.n_envs
         size = self.buffer_size * self.n_envs
         return np.where(ahead >= size, ahead - size, ahead)

@@ -78,7 +78,7 @@ class EpisodeRing(DictReplayBuffer):
         size = self.buffer_size * self.n_envs
 
         def zeros(n: int) -> dict[str, np.ndarray]:
-            """Images and the like keep their own type."""
+            """Arrays for the non-float keys, in their own dtype."""
             others = {key: space for key, space in self.observation_space.spaces.items() if key not in self.columns}
             return {key: np.zeros((n, *self.obs_shape[key]), dtype=space.dtype) for key, space in others.items()}
 
@@ -122,7 +122,7 @@ class EpisodeRing(DictReplayBuffer):
 
     @property
     def only_floats(self) -> bool:
-        """:return: Whether all keys are of floats, so that a state is one row"""
+        """:return: Whether all keys are floating point, so that a state is one row"""
         return not self.non_float
 
     def _view(self, key: str) -> np.ndarray:
@@ -142,7 +142,7 @@ class EpisodeRing(DictReplayBuffer):
     def float_states(self, at_most: int = 100_000) -> dict[str, np.ndarray]:
         """
         :param at_most: How many states are enough
-        :return: Stored states evenly over the buffer, with their commanded goals, ``(n, …)`` per key of floats
+        :return: Stored states evenly over the buffer, with their commanded goals, ``(n, …)`` per floating-point key
         """
         check_number("at_most", at_most, 1, whole=True)
         stored = self.size() * self.n_envs
@@ -278,7 +278,7 @@ class EpisodeRing(DictReplayBuffer):
             stored[slots] = stored[envs]
         self.slot_terminated[slots] = terminated
         self.next_slot[newest * self.n_envs + envs] = slots
-        # Mark the episodes' rows with their end: one slice, or two over the ring's seam. Amortised one write a step.
+        # Mark the episodes' rows with their end: one slice, or two over the ring's seam. One write per step, amortized.
         episode_end = self.episode_end.reshape(self.buffer_size, self.n_envs)
         lengths = np.minimum(self.episode_steps[envs], self.buffer_size).tolist()
         together = [envs] if len(set(lengths)) == 1 else envs.tolist()
@@ -348,7 +348,7 @@ class EpisodeRing(DictReplayBuffer):
         return self._fill_from_slots(following, self.slot_rows, slot)
 
     def _next_non_float(self, key: str, index: np.ndarray, slot: np.ndarray) -> np.ndarray:
-        """:return: Like :meth:`_next_rows`, for a key that is not of floats"""
+        """:return: Like :meth:`_next_rows`, for a non-float key"""
         following = self.non_float[key].take(index + self.n_envs, axis=0, mode="wrap")
         return self._fill_from_slots(following, self.slot_non_float[key], slot)
 
@@ -359,18 +359,18 @@ class EpisodeRing(DictReplayBuffer):
         return following
 
     def _value(self, key: str, rows: np.ndarray, non_float: Mapping[str, np.ndarray]) -> np.ndarray:
-        """:return: One key of states, flat if it is of floats"""
+        """:return: One key of states, flat if it is floating point"""
         return rows[..., self.columns[key]] if key in self.columns else non_float[key]
 
     def _reached_goals(self, index: np.ndarray) -> np.ndarray:
-        """:return: What the transitions' next states achieve, flat if goals are of floats"""
+        """:return: What the transitions' next states achieve, flat if goals are floating point"""
         slot = self.next_slot[index]
         if "achieved_goal" in self.columns:
             return self._next_rows(index, slot)[..., self.columns["achieved_goal"]]
         return self._next_non_float("achieved_goal", index, slot)
 
     def _commanded_goals(self, index: np.ndarray) -> np.ndarray:
-        """:return: The transitions' commanded goals, flat if goals are of floats"""
+        """:return: The transitions' commanded goals, flat if goals are floating point"""
         return self._value("desired_goal", self.rows, self.non_float)[index]
 
     def random_goals(self, at_most: int, commanded_fraction: float = 0.0, seed: int | None = None) -> np.ndarray:
@@ -420,7 +420,7 @@ class EpisodeRing(DictReplayBuffer):
         """:param state: What pickle saved"""
         self.__dict__.update({_OLD_NAMES.get(name, name): value for name, value in state.items()})
         self._describe_columns()
-        # The first pickles did not count: any number that gives the position and the size will do.
+        # Early pickles lack `total_added`: any number that gives the position and the size will do.
         self.__dict__.setdefault("total_added", self.pos + (self.buffer_size if self.full else 0))
         size = self.buffer_size * self.n_envs
 

@@ -26,7 +26,7 @@ class Segment(NamedTuple):
     :param first: The first step
     :param end: The step after the last
     :param arrays: ``rows`` ``(steps, n_envs, width)``, ``ends`` ``(steps, n_envs)``, the final states ``final`` of the ended
-        transitions in their order, and for each key that is not of floats ``side.KEY`` and ``final.KEY``
+        transitions in their order, and for each non-float key ``side.KEY`` and ``final.KEY``
     """
 
     first: int
@@ -44,7 +44,7 @@ class Segment(NamedTuple):
 
 def join_segments(segments: list[Segment], oldest: int, added: int) -> Arrays:
     """
-    :param segments: Segments in their order. Where one begins before the previous one ends, it replaces that end
+    :param segments: Segments in their order. Where one begins before the previous one ends, it overrides the overlap
     :param oldest: The first step to take
     :param added: The step after the last
     :return: The arrays of one segment from ``oldest`` to ``added``

@@ -3,7 +3,7 @@ The state of a run between two steps, beyond the model and its buffer: counters,
 logs, and the environments.
 
 An environment cannot be saved in general. So a run with checkpoints resets the environments at each of them, with a seed that
-is in the checkpoint; a resumed run resets them with the same seed and has the same environments. A checkpoint between two
+is in the checkpoint; a resumed run resets them with the same seed and so reproduces their state. A checkpoint between two
 such resets holds the actions since the last one, and a resumed run replays them.
 """
 
@@ -35,7 +35,7 @@ _COUNTERS = ("num_timesteps", "_episode_num", "_n_updates", "_total_timesteps")
 
 
 class ResumableTD3(TD3):
-    """The part of :class:`GoalAlgorithm` that knows the state of its run, and restores it."""
+    """Base class of :class:`GoalAlgorithm`: saves and restores everything but weights and buffer."""
 
     policy: "CLearningPolicy"
     replay_buffer: GoalReplayBuffer
@@ -45,7 +45,7 @@ class ResumableTD3(TD3):
 
     @property
     def session(self) -> RunSession:
-        """:return: The owner of the run"""
+        """:return: The session that manages this run"""
         return self._session
 
     @property

@@ -1,4 +1,4 @@
-"""RunSession: the one owner of a run's state beyond model and buffer, and of the order in which a run starts and resumes."""
+"""RunSession: how a run starts, resumes, checkpoints and ends."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +44,7 @@ class PendingResume(NamedTuple):
 
 class RunSession:
     """
-    A model's run: in which order it starts, resumes, writes checkpoints and ends. The model passes itself to each method: a
+    How a model's run starts, resumes, checkpoints and ends. The model passes itself to each method: a
     reference back to it would keep its buffer in memory until the next garbage collection.
     """
 
@@ -57,7 +57,7 @@ class RunSession:
         self.episodes: EpisodeLog | None = None
         #: What callbacks undo when the call ends, however it ends.
         self.exit_stack = contextlib.ExitStack()
-        #: Called when environments have died, before the error is raised. Set while a checkpoint callback is active.
+        #: Called when an environment process has died, before the error is raised. Set while a checkpoint callback is active.
         self.on_env_death: Callable[[], None] | None = None
         self.last_checkpoint: Path | None = None
         self.pending: PendingResume | None = None

@@ -5,7 +5,7 @@ converges to log p+(g | s, a) / p(g), which linear algebra gives.
 All probabilities are fractions with a small denominator, so that a batch can hold every transition as often as it occurs, with
 every random goal and next action: the loss functions see an ordinary batch, whose mean is the exact expectation. Only futures,
 for Monte Carlo, are drawn, by simulation. Training repeats the paper's assignment: the weights w are held while the loss is
-minimised.
+minimized.
 """
 
 from collections.abc import Callable
@@ -123,8 +123,8 @@ def _simulate_futures(mdp: MDP, gamma: float, seed: int) -> tuple[th.Tensor, th.
     return th.as_tensor(states), th.as_tensor(actions), th.as_tensor(goals)
 
 
-def _minimise(loss: Callable[[th.Tensor], th.Tensor], logits: th.Tensor) -> th.Tensor:
-    """:return: The table that minimises the loss, from the given one on"""
+def _minimize(loss: Callable[[th.Tensor], th.Tensor], logits: th.Tensor) -> th.Tensor:
+    """:return: The table that minimizes the loss, from the given one on"""
     table = logits.clone().requires_grad_()
     optimizer = th.optim.LBFGS([table], max_iter=60, tolerance_grad=1e-8, line_search_fn="strong_wolfe")
 
@@ -147,7 +147,7 @@ def _train(loss: Callable[[th.Tensor, th.Tensor], th.Tensor], assignments: int) 
     logits = th.zeros(N_STATES, N_ACTIONS, N_STATES, dtype=th.float64)
     for _ in range(assignments):
         held = logits
-        logits = _minimise(lambda table, held=held: loss(table, held), logits)  # type: ignore[misc]
+        logits = _minimize(lambda table, held=held: loss(table, held), logits)  # type: ignore[misc]
     return logits.numpy()
 
 
