@@ -157,8 +157,8 @@ def log_mass(gamma: float, lambda_: float, bootstrap_factor: float) -> float:
     r"""
     With the factor f on w the classifiers' odds w satisfy
     :math:`w = [\lambda (1 - \gamma) p(s' = g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`,
-    so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`, which is 1, as for a density, if f =
-    lambda.
+    so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`, which is 1, as for a density,
+    if f = lambda.
 
     :param gamma: The discount factor, below 1
     :param lambda_: The weight of TD against Monte Carlo

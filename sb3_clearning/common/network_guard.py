@@ -22,8 +22,8 @@ _gradient_hooks = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 class NetworkGuard:
     """
-    Records networks and tells whether they changed or got hooks. Checked at every call of ``train``, so it keeps torch's
-    dictionaries instead of walking the modules.
+    Records networks and tells whether they changed or got hooks. Checked at every call of ``train`` and every action, so
+    it keeps torch's dictionaries instead of walking the modules.
 
     :param networks: The networks
     """

@@ -119,9 +119,9 @@ class StandardizingExtractor(CombinedExtractor):
 
         :param states: ``(n, …)`` per key; keys that are not in it stay as they are
         :param n_transitions: The number of transitions that were ever stored
-        :return: A slope and an offset for each feature, ``(features_dim,)`` in float64: what was ``z`` before is now ``slope *
-            z' + offset``. This is exact within the limit, except for a standard deviation that has changed by more than
-            ``MAX_RESCALE_FACTOR``: there only at the old mean
+        :return: A slope and an offset for each feature, ``(features_dim,)`` in float64: what was ``z`` before is now
+            ``slope * z' + offset``. This is exact within the limit, except for a standard deviation that has changed by more
+            than ``MAX_RESCALE_FACTOR``: there only at the old mean
         """
         flat = {key: self._checked(key, states[key]) for key in self._columns if key in states}
         if all(key in flat for key in _GOALS):

@@ -139,5 +139,5 @@ class Updater:
         actor.optimizer.step()
 
     def measures(self, name: str) -> bool:
-        """:return: Whether to measure this update: every ``MEASURE_EVERY``-th, and the first one after the metrics were logged"""
+        """:return: Whether to measure this update: every ``MEASURE_EVERY``-th, and the first one after metrics were logged"""
         return self._n_updates % MEASURE_EVERY == 0 or name not in self.metrics
