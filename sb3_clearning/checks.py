@@ -1,8 +1,10 @@
-"""Argument checks. Errors name the argument, its valid values and the value."""
+"""Checks of arguments and observations. Errors name the argument, its valid values and the value."""
 
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -58,6 +60,27 @@ def check_callback(callback: Any) -> None:
     for one in each:
         if one is not None and not callable(one) and not isinstance(one, BaseCallback):
             raise ValueError(f"`callback` must be a BaseCallback, a function, or a list of callbacks, not {one!r}.")
+
+
+def check_finite(observation: Mapping[str, Any], message: str) -> None:
+    """
+    Raise an error for an observation with NaN or inf.
+
+    :param observation: Arrays by key
+    :param message: The error's message, with ``{key}`` where the key is named
+    """
+    for key, value in observation.items():
+        if not np.isfinite(value).all():
+            raise ValueError(message.format(key=key))
+
+
+def check_observations(obs: Mapping[str, np.ndarray]) -> None:
+    """Raise an error for an environment's NaN or inf, before they reach the buffer or the networks."""
+    check_finite(
+        obs,
+        "The environment returned NaN or inf in the observation's key `{key}`. Training stopped before it reached the replay "
+        "buffer or the networks. Fix the environment, or end its episodes earlier.",
+    )
 
 
 def check_logits(**logits: Any) -> None:

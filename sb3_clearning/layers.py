@@ -8,7 +8,7 @@ from torch import nn
 
 class BatchedLinear(nn.Module):
     """
-    ``n`` linear layers as one batched product, each initialised like ``nn.Linear``.
+    ``n`` linear layers as one batched product, each initialized like ``nn.Linear``.
 
     :param n: Number of layers
     :param in_features: Size of an input

@@ -4,8 +4,8 @@ The paper's equations as pure functions on logits. CLearning's own loss, their l
 
 A classifier :math:`C(F=1 \mid s, a, g)` says whether ``g`` is a future state of ``(s, a)`` or a random one. All functions take
 its logits, so that :math:`\log C(F=1) = \mathrm{logsigmoid}(\mathrm{logit})`,
-:math:`\log C(F=0) = \mathrm{logsigmoid}(-\mathrm{logit})` and :math:`C(F=1) / C(F=0) = e^{\mathrm{logit}}` never meet a
-``0/0`` or a ``log 0``.
+:math:`\log C(F=0) = \mathrm{logsigmoid}(-\mathrm{logit})` and :math:`C(F=1) / C(F=0) = e^{\mathrm{logit}}` are computed
+without ``0/0`` or ``log 0``.
 
 Logits have the shape ``(batch,)``, or ``(n_critics, batch)`` for several classifiers, whose losses are summed. Importance
 weights have the shape ``(batch,)`` and are constants: no gradient flows through them (the paper's stop-gradient).
@@ -42,12 +42,12 @@ def importance_weight(logits: th.Tensor, clip: float = float("inf")) -> th.Tenso
     return logits.detach().clamp(max=limit).exp()
 
 
-def _positive(logits: th.Tensor) -> th.Tensor:
+def _positive_nll(logits: th.Tensor) -> th.Tensor:
     """:return: -log C(F=1), elementwise"""
     return F.softplus(-logits)
 
 
-def _negative(logits: th.Tensor) -> th.Tensor:
+def _negative_nll(logits: th.Tensor) -> th.Tensor:
     """:return: -log C(F=0), elementwise"""
     return F.softplus(logits)
 
@@ -57,7 +57,7 @@ def _batch_mean(values: th.Tensor) -> th.Tensor:
     return values.mean(dim=-1).sum()
 
 
-def weighted_mean(weight: Discount, values: th.Tensor) -> th.Tensor:
+def mean_of_weighted(weight: Discount, values: th.Tensor) -> th.Tensor:
     """
     :param weight: One weight, or one for each value
     :param values: ``(batch,)`` or ``(n_critics, batch)``
@@ -83,7 +83,7 @@ def mc_loss(future_logits: th.Tensor, random_logits: th.Tensor) -> th.Tensor:
     :return: The loss, a scalar
     """
     check_logits(future_logits=future_logits, random_logits=random_logits)
-    return _batch_mean(_positive(future_logits)) + _batch_mean(_negative(random_logits))
+    return _batch_mean(_positive_nll(future_logits)) + _batch_mean(_negative_nll(random_logits))
 
 
 def td_loss(
@@ -106,8 +106,8 @@ def td_loss(
     check_logits(next_logits=next_logits)
     _check_discount("gamma", gamma, random_logits=random_logits)
     _check_discount("next_gamma", next_gamma, next_logits=next_logits)
-    next_term = weighted_mean(1 - next_gamma, _positive(next_logits))
-    return next_term + _batch_mean(gamma * w.detach() * _positive(random_logits) + _negative(random_logits))
+    next_term = mean_of_weighted(1 - next_gamma, _positive_nll(next_logits))
+    return next_term + _batch_mean(gamma * w.detach() * _positive_nll(random_logits) + _negative_nll(random_logits))
 
 
 def mixed_loss(
@@ -157,17 +157,18 @@ def log_mass(gamma: float, lambda_: float, bootstrap_factor: float) -> float:
     r"""
     With the factor f on w the classifiers' odds w satisfy
     :math:`w = [\lambda (1 - \gamma) p(s' = g \mid s, a) + (1 - \lambda) p_+^{MC}(g \mid s, a)] / p(g) + f \gamma E[w']`,
-    so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`: with f = lambda to 1, as a density.
+    so that :math:`w p(g)` integrates to :math:`(1 - \lambda\gamma) / (1 - f\gamma)`, which is 1, as for a density,
+    if f = lambda.
 
     :param gamma: The discount factor, below 1
     :param lambda_: The weight of TD against Monte Carlo
     :param bootstrap_factor: f
-    :return: The log of that mass, by which the logits are above those of a density
+    :return: The log of that mass; subtract it from the logits to obtain a log density ratio
     """
     return math.log((1 - lambda_ * gamma) / (1 - bootstrap_factor * gamma))
 
 
-def cross_entropy(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
+def cross_entropy(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor | float = 1.0) -> th.Tensor:
     r"""
     Weighted cross entropy :math:`-\mathrm{weight}\,[y \log C(F=1) + (1 - y) \log C(F=0)]`, elementwise.
 
@@ -211,112 +212,12 @@ def log_ratio(logits: th.Tensor) -> th.Tensor:
     return logits
 
 
-#: What an actor ascends, as a function of the smallest classifier's logits.
+#: What an actor ascends, as a function of the smallest logit over classifiers.
 ACTOR_OBJECTIVES: dict[str, Callable[[th.Tensor], th.Tensor]] = {
     "log_prob": F.logsigmoid,
     "prob": th.sigmoid,
     "log_ratio": log_ratio,
 }
-
-
-def check_form(form: str) -> None:
-    """
-    Raise an error for an unknown form of loss.
-
-    :param form: The form
-    """
-    if form not in ELEMENTWISE_LOSSES:
-        raise ValueError(f"`form` must be one of {tuple(ELEMENTWISE_LOSSES)}, not {form!r}.")
-
-
-def mc_cross_entropy(future_logits: th.Tensor, random_logits: th.Tensor, form: str = "bce") -> th.Tensor:
-    """
-    Monte Carlo C-learning as a labelled loss: futures have the label 1, random goals 0. As "bce" it equals :func:`mc_loss`.
-
-    :param future_logits: Logits for goals from the future of the same trajectory
-    :param random_logits: Logits for goals from the marginal
-    :param form: "bce" or "mse"
-    :return: The loss, a scalar
-    """
-    check_logits(future_logits=future_logits, random_logits=random_logits)
-    check_form(form)
-    loss, one = ELEMENTWISE_LOSSES[form], future_logits.new_ones(())
-    return _batch_mean(loss(future_logits, one, one)) + _batch_mean(loss(random_logits, 0 * one, one))
-
-
-def td_cross_entropy(
-    next_logits: th.Tensor,
-    random_logits: th.Tensor,
-    w: th.Tensor,
-    gamma: Discount,
-    form: str = "bce",
-    next_gamma: Discount | None = None,
-) -> th.Tensor:
-    r"""
-    TD C-learning as a labelled loss, Eq. "classifier-loss": next states have the label 1 and the weight :math:`1 - \gamma`,
-    random goals the label :math:`\gamma w / (1 + \gamma w)` and the weight :math:`1 + \gamma w`. As "bce" it equals
-    :func:`td_loss`.
-
-    :param next_logits: Logits for goals that are the next state
-    :param random_logits: Logits for goals from the marginal
-    :param w: Importance weights of the same random goals at the next state and action
-    :param gamma: The discount factor, or the discount of each random goal's transition
-    :param form: "bce" or "mse"
-    :param next_gamma: The discount of each next goal's transition; None: ``gamma``
-    :return: The loss, a scalar
-    """
-    next_gamma = gamma if next_gamma is None else next_gamma
-    check_same_batch(random_logits=random_logits, w=w)
-    check_logits(next_logits=next_logits)
-    _check_discount("gamma", gamma, random_logits=random_logits)
-    _check_discount("next_gamma", next_gamma, next_logits=next_logits)
-    check_form(form)
-    loss, one = ELEMENTWISE_LOSSES[form], next_logits.new_ones(())
-    label, weight = random_label_and_weight(w, gamma)
-    return _batch_mean(loss(next_logits, one, (1 - next_gamma) * one)) + _batch_mean(loss(random_logits, label, weight))
-
-
-def mixed_cross_entropy(
-    next_logits: th.Tensor,
-    future_logits: th.Tensor,
-    random_logits: th.Tensor,
-    w: th.Tensor,
-    gamma: Discount,
-    lambda_: float,
-    form: str = "bce",
-    next_gamma: Discount | None = None,
-) -> th.Tensor:
-    r"""
-    The mixture as a labelled loss, the table of the appendix on mixing. There the shares of the batch,
-    :math:`\lambda/2, (1-\lambda)/2, 1/2`, carry the factors :math:`\lambda` and :math:`1 - \lambda`; here each kind of
-    goal has its own mean, so that they are written out and shares that do not divide the batch make no difference. As "bce" it
-    equals :func:`mixed_loss`.
-
-    :param next_logits: Logits for goals that are the next state (may be empty if ``lambda_`` is 0)
-    :param future_logits: Logits for goals from the future of the same trajectory (may be empty if ``lambda_`` is 1)
-    :param random_logits: Logits for goals from the marginal
-    :param w: Importance weights of the same random goals at the next state and action
-    :param gamma: The discount factor, or the discount of each random goal's transition
-    :param lambda_: The weight of TD against Monte Carlo
-    :param form: "bce" or "mse"
-    :param next_gamma: The discount of each next goal's transition; None: ``gamma``
-    :return: The loss, a scalar
-    """
-    check_same_batch(random_logits=random_logits, w=w)
-    check_logits(next_logits=next_logits, future_logits=future_logits)
-    _check_discount("gamma", gamma, random_logits=random_logits)
-    check_number("lambda_", lambda_, 0, 1)
-    check_form(form)
-    loss, one = ELEMENTWISE_LOSSES[form], random_logits.new_ones(())
-    label, weight = random_label_and_weight(w, gamma, lambda_)
-    total = _batch_mean(loss(random_logits, label, weight))
-    if lambda_ > 0:
-        next_gamma = gamma if next_gamma is None else next_gamma
-        _check_discount("next_gamma", next_gamma, next_logits=next_logits)
-        total = total + _batch_mean(loss(next_logits, one, lambda_ * (1 - next_gamma) * one))
-    if lambda_ < 1:
-        total = total + _batch_mean(loss(future_logits, one, (1 - lambda_) * one))
-    return total
 
 
 def hindsight_q_loss(
@@ -338,5 +239,5 @@ def hindsight_q_loss(
     check_number("gamma", gamma, 0, 1)
     check_number("lambda_", lambda_, 0, 1)
     target = gamma * next_q.detach()
-    random_term = _batch_mean(F.softplus(random_logits) - target * random_logits)
-    return (1 - lambda_) * _batch_mean(_positive(next_logits)) + lambda_ * random_term
+    random_term = _batch_mean(cross_entropy(random_logits, target))
+    return (1 - lambda_) * _batch_mean(_positive_nll(next_logits)) + lambda_ * random_term

@@ -7,6 +7,7 @@ import pytest
 import torch as th
 
 from sb3_clearning import losses
+from tests.support.labelled_losses import mc_labelled, mixed_labelled, td_labelled
 
 GAMMA = 0.9
 SHAPES = [(7,), (3, 7)]
@@ -74,7 +75,7 @@ def _assert_gradients(actual: list[th.Tensor], expected: list[th.Tensor]) -> Non
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("loss", [losses.mc_loss, losses.mc_cross_entropy])
+@pytest.mark.parametrize("loss", [losses.mc_loss, mc_labelled])
 def test_monte_carlo_loss_is_the_negative_sum_of_log_terms(loss: Callable[..., th.Tensor], shape: tuple[int, ...]) -> None:
     future, random = _logits(shape), _logits(shape)
     value = loss(future, random)
@@ -87,7 +88,7 @@ def test_monte_carlo_loss_is_the_negative_sum_of_log_terms(loss: Callable[..., t
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("loss", [losses.td_loss, losses.td_cross_entropy])
+@pytest.mark.parametrize("loss", [losses.td_loss, td_labelled])
 def test_td_loss_is_the_negative_sum_of_log_terms(loss: Callable[..., th.Tensor], shape: tuple[int, ...]) -> None:
     next_, random, w = _logits(shape), _logits(shape), _weights()
     value = loss(next_, random, w, GAMMA)
@@ -101,7 +102,7 @@ def test_td_loss_is_the_negative_sum_of_log_terms(loss: Callable[..., th.Tensor]
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("lambda_", [0.0, 0.3, 0.6, 1.0])
-@pytest.mark.parametrize("loss", [losses.mixed_loss, losses.mixed_cross_entropy])
+@pytest.mark.parametrize("loss", [losses.mixed_loss, mixed_labelled])
 def test_mixed_loss_is_the_weighted_sum_of_both_objectives(
     loss: Callable[..., th.Tensor], lambda_: float, shape: tuple[int, ...]
 ) -> None:
@@ -122,24 +123,22 @@ def test_mixed_loss_is_the_weighted_sum_of_both_objectives(
     _assert_gradients(list(actual), by_hand)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_mixed_with_lambda_one_is_td_and_needs_no_future_goals(shape: tuple[int, ...], form: str) -> None:
+def test_mixed_with_lambda_one_is_td_and_needs_no_future_goals(shape: tuple[int, ...]) -> None:
     next_, random, w = _logits(shape), _logits(shape), _weights()
     none = th.zeros((*shape[:-1], 0), dtype=th.float64)
-    mixed = losses.mixed_cross_entropy(next_, none, random, w, GAMMA, 1.0, form)
-    td = losses.td_cross_entropy(next_, random, w, GAMMA, form)
+    mixed = losses.mixed_loss(next_, none, random, w, GAMMA, 1.0)
+    td = losses.td_loss(next_, random, w, GAMMA)
     assert mixed.item() == pytest.approx(td.item(), abs=1e-12)
     _assert_gradients(_gradients(mixed, next_, random), _gradients(td, next_, random))
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_mixed_with_lambda_zero_is_monte_carlo_and_needs_no_next_goals(shape: tuple[int, ...], form: str) -> None:
+def test_mixed_with_lambda_zero_is_monte_carlo_and_needs_no_next_goals(shape: tuple[int, ...]) -> None:
     future, random, w = _logits(shape), _logits(shape), _weights()
     none = th.zeros((*shape[:-1], 0), dtype=th.float64)
-    mixed = losses.mixed_cross_entropy(none, future, random, w, GAMMA, 0.0, form)
-    mc = losses.mc_cross_entropy(future, random, form)
+    mixed = losses.mixed_loss(none, future, random, w, GAMMA, 0.0)
+    mc = losses.mc_loss(future, random)
     assert mixed.item() == pytest.approx(mc.item(), abs=1e-12)
     _assert_gradients(_gradients(mixed, future, random), _gradients(mc, future, random))
 
@@ -149,7 +148,7 @@ def test_kinds_of_goals_may_have_different_counts() -> None:
     expected = -0.6 * _td_objective(next_.tolist(), random.tolist(), w.tolist(), GAMMA) - 0.4 * _mc_objective(
         future.tolist(), random.tolist()
     )
-    for loss in (losses.mixed_loss, losses.mixed_cross_entropy):
+    for loss in (losses.mixed_loss, mixed_labelled):
         assert loss(next_, future, random, w, GAMMA, 0.6).item() == pytest.approx(expected, abs=1e-6)
 
 
@@ -177,9 +176,9 @@ def test_every_transition_may_have_its_own_discount(form: str, lambda_: float, n
             expected -= (bootstrapped * one(_probability(x)) + zero(_probability(x))) / 5
             if form == "mse":  # what completing the square leaves
                 expected -= (bootstrapped - bootstrapped**2 / (1 + bootstrapped)) / 5
-    values = [losses.mixed_cross_entropy(next_, future, random, w, gamma, lambda_, form, next_gamma)]
+    values = [mixed_labelled(next_, future, random, w, gamma, lambda_, form, next_gamma)]
     if lambda_ == 1:
-        values.append(losses.td_cross_entropy(next_, random, w, gamma, form, next_gamma))
+        values.append(td_labelled(next_, random, w, gamma, form, next_gamma))
     if form == "bce":
         values.append(losses.mixed_loss(next_, future, random, w, gamma, lambda_, next_gamma))
         if lambda_ == 1:
@@ -192,16 +191,16 @@ def test_every_transition_may_have_its_own_discount(form: str, lambda_: float, n
 def test_equal_discounts_are_the_discount_factor_and_other_sizes_are_an_error() -> None:
     next_, random, w = _logits((7,)), _logits((7,)), _weights()
     equal = th.full((7,), GAMMA, dtype=th.float64)
-    for loss in (losses.td_loss, losses.td_cross_entropy):
-        assert loss(next_, random, w, equal).item() == pytest.approx(loss(next_, random, w, GAMMA).item(), abs=1e-12)
-        with pytest.raises(ValueError, match=r"different sizes: .*'next_gamma': .7,.*'next_logits': .2,"):
-            loss(next_[:2], random, w, equal)
-        with pytest.raises(ValueError, match=r"different sizes: .*'gamma': .3,"):
-            loss(next_, random, w, equal[:3])
+    expected = losses.td_loss(next_, random, w, GAMMA).item()
+    assert losses.td_loss(next_, random, w, equal).item() == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match=r"different sizes: .*'next_gamma': .7,.*'next_logits': .2,"):
+        losses.td_loss(next_[:2], random, w, equal)
+    with pytest.raises(ValueError, match=r"different sizes: .*'gamma': .3,"):
+        losses.td_loss(next_, random, w, equal[:3])
     label, weight = losses.random_label_and_weight(w, equal**3, 0.5)
-    expected = 0.5 * GAMMA**3 * w
-    th.testing.assert_close(weight, 1 + expected)
-    th.testing.assert_close(label, expected / (1 + expected))
+    discounted = 0.5 * GAMMA**3 * w
+    th.testing.assert_close(weight, 1 + discounted)
+    th.testing.assert_close(label, discounted / (1 + discounted))
 
 
 @pytest.mark.parametrize("lambda_", [0.5, 1.0])
@@ -223,7 +222,7 @@ def test_mse_form_is_the_papers_three_squares_up_to_a_constant_of_the_classifier
     constants = []
     for _ in range(3):
         next_, future, random = _logits((7,)), _logits((7,)), _logits((7,))
-        value = losses.mixed_cross_entropy(next_, future, random, w, GAMMA, lambda_, "mse")
+        value = mixed_labelled(next_, future, random, w, GAMMA, lambda_, "mse")
         constants.append(squares(next_, random, future) - value.item())
     assert constants == pytest.approx([constants[0]] * 3, abs=1e-9)
     # v - v^2 / (1 + v) with v = lambda gamma w, what completing the square leaves
@@ -246,7 +245,7 @@ def test_both_forms_have_the_bellman_ratio_as_their_stationary_point(form: str, 
     hits = round(10 * p_next)
     next_ = th.stack([logit] * hits + [elsewhere] * (10 - hits))
     random = th.stack([logit] * 2 + [elsewhere] * 8)
-    value = losses.td_cross_entropy(next_, random, th.cat([w, th.ones(8, dtype=th.float64)]), GAMMA, form)
+    value = td_labelled(next_, random, th.cat([w, th.ones(8, dtype=th.float64)]), GAMMA, form)
     (gradient,) = _gradients(value, logit)
     assert gradient.item() == pytest.approx(0, abs=1e-12)
 
@@ -278,7 +277,7 @@ def test_importance_weight_without_a_clip_stays_finite_and_so_does_what_follows(
     assert (w[3:] > 1e15).all()
     random = th.tensor([-50.0, -1.0, 0.0, 1.0, 5.0, 50.0], requires_grad=True)
     for form in FORMS:
-        value = losses.td_cross_entropy(th.zeros(6), random, w, GAMMA, form)
+        value = td_labelled(th.zeros(6), random, w, GAMMA, form)
         assert th.isfinite(value)
         assert th.isfinite(_gradients(value, random)[0]).all()
 
@@ -290,10 +289,10 @@ def test_no_gradient_flows_through_the_importance_weight() -> None:
     w, next_, random = logits.exp(), _logits((5,)), _logits((5,))
     for value in (
         losses.td_loss(next_, random, w, GAMMA),
-        losses.td_cross_entropy(next_, random, w, GAMMA),
-        losses.td_cross_entropy(next_, random, w, GAMMA, "mse"),
+        td_labelled(next_, random, w, GAMMA),
+        td_labelled(next_, random, w, GAMMA, "mse"),
         losses.mixed_loss(next_, next_, random, w, GAMMA, 0.5),
-        losses.mixed_cross_entropy(next_, next_, random, w, GAMMA, 0.5),
+        mixed_labelled(next_, next_, random, w, GAMMA, 0.5),
     ):
         assert th.autograd.grad(value, logits, allow_unused=True)[0] is None
 
@@ -304,7 +303,7 @@ def test_losses_and_gradients_are_finite_on_huge_logits(magnitude: float) -> Non
         logits = th.full((4,), sign * magnitude, requires_grad=True)
         w = losses.importance_weight(logits, 100.0)
         for form in FORMS:
-            value = losses.mixed_cross_entropy(logits, logits, logits, w, 0.99, 0.5, form)
+            value = mixed_labelled(logits, logits, logits, w, 0.99, 0.5, form)
             assert th.isfinite(value)
             assert th.isfinite(_gradients(value, logits)[0]).all()
         assert th.isfinite(losses.mixed_loss(logits, logits, logits, w, 0.99, 0.5))
@@ -321,8 +320,8 @@ def test_random_goals_have_the_labels_and_weights_of_the_appendix(lambda_: float
 @pytest.mark.parametrize("form", FORMS)
 def test_losses_of_several_classifiers_are_summed(form: str) -> None:
     next_, future, random, w = _logits((3, 7)), _logits((3, 7)), _logits((3, 7)), _weights()
-    together = losses.mixed_cross_entropy(next_, future, random, w, GAMMA, 0.6, form)
-    apart = [losses.mixed_cross_entropy(next_[i], future[i], random[i], w, GAMMA, 0.6, form).item() for i in range(3)]
+    together = mixed_labelled(next_, future, random, w, GAMMA, 0.6, form)
+    apart = [mixed_labelled(next_[i], future[i], random[i], w, GAMMA, 0.6, form).item() for i in range(3)]
     assert together.item() == pytest.approx(sum(apart))
 
 

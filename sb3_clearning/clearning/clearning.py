@@ -59,7 +59,7 @@ class CLearning(GoalAlgorithm):
         ahead
     :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
-    :param actor_loss: "log_prob" maximises :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit
+    :param actor_loss: "log_prob" maximizes :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit
         :math:`\log p^+(g \mid s, a) - \log p(g)`
     :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" the agent is assumed to
         remain in the terminal state

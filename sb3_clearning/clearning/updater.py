@@ -49,7 +49,8 @@ class ClassifierUpdater(Updater):
         factor = model.bootstrap_factor
         w = self.importance_weights(batch, part) if factor > 0 else labels.new_zeros(n_random)
         if model.terminal == "absorbing":
-            # At a terminal state nothing is bootstrapped: that mass is the state's own, which "next" goals are drawn with.
+            # At a terminal state nothing is bootstrapped: the mass gamma^m goes to the terminal state itself, that is, to the
+            # positive goals.
             w = w * (1 - batch.dones[part])
             positive = batch.kinds["next" if "next" in batch.kinds else "future"]
             rest = factor * self.discounts(batch, positive) * math.exp(log_mass(model.gamma, model.lambda_, factor))
@@ -65,7 +66,7 @@ class ClassifierUpdater(Updater):
 
     @staticmethod
     def random_part(batch: GoalBatch) -> slice:
-        """:return: The part of the batch whose goals are random: the last kinds of ``GOAL_KINDS``, commanded ones included"""
+        """:return: The slice of negatives: random and commanded goals, which come last in a batch"""
         starts = [batch.kinds[kind].start for kind in ("random", "commanded") if kind in batch.kinds]
         return slice(min(starts), len(batch))
 

@@ -8,14 +8,15 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.type_aliases import RolloutReturn
 
+from sb3_clearning.checks import check_finite, check_observations
 from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument
 from sb3_clearning.common.policies import CLearningPolicy
 from sb3_clearning.goal_spaces import goal_distance
 from sb3_clearning.runs.model_state import DivergedError
-from sb3_clearning.runs.snapshot import RunState, check_observations
+from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 
-class GoalCollecting(RunState):
+class GoalCollecting(ResumableTD3):
     """The part of :class:`GoalAlgorithm` that explores."""
 
     policy: CLearningPolicy
@@ -96,9 +97,8 @@ class GoalCollecting(RunState):
                     f"An observation is a dict with the keys {list(self.observation_space.spaces)}; {sorted(missing)} are "
                     "missing. `desired_goal` is the goal to reach."
                 )
-            for key in self.observation_space.spaces:
-                if not np.isfinite(observation[key]).all():
-                    raise ValueError(f"The observation has NaN or inf in its key `{key}`.")
+            used = {key: observation[key] for key in self.observation_space.spaces}
+            check_finite(used, "The observation has NaN or inf in its key `{key}`.")
         return super().predict(observation, state, episode_start, deterministic)
 
     def _store_transition(
@@ -118,9 +118,8 @@ class GoalCollecting(RunState):
         :param infos: With the final observations and the kind of ending
         """
         normalize = self._vec_normalize_env
-        obs = self._last_obs if normalize is None else self._last_original_obs
+        obs = self._raw_observations()
         next_obs = new_obs if normalize is None else normalize.get_original_obs()
-        assert isinstance(obs, dict)
         assert isinstance(next_obs, dict)
         check_observations(next_obs)
         first_obs = next_obs

@@ -1,4 +1,4 @@
-"""FastUpdater: the same numbers as with autograd, at the speed of the matrix products."""
+"""FastUpdater: updates with hand-written gradients, numerically equivalent to autograd."""
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -12,10 +12,10 @@ from torch import nn
 from sb3_clearning.common.collecting import GoalCollecting
 from sb3_clearning.common.fast_mlp import FastAdam, FastMLP
 from sb3_clearning.common.metrics import TensorMeans
+from sb3_clearning.common.network_guard import NetworkGuard, has_default_step
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
 from sb3_clearning.common.updater import Updater
-from sb3_clearning.common.watched import WatchedNetworks, steps_plainly
 from sb3_clearning.layers import BatchedLinear
 from sb3_clearning.replay.batch import GoalBatch
 
@@ -49,7 +49,7 @@ def _networks(model: "GoalAlgorithm") -> tuple[nn.Module, ...]:
 class FastUpdater(Updater):
     """
     What the fast updaters share: ReLU networks on flat observations, a deterministic actor and fused Adams, with the gradients
-    written out. Whenever the result could differ from ``definition``'s, that one is used instead: see :meth:`ready`.
+    written out. Falls back to the autograd updater whenever the result could differ; see :meth:`select`.
     """
 
     #: The autograd updater with the same results.
@@ -67,7 +67,7 @@ class FastUpdater(Updater):
 
     @classmethod
     def supports(cls, model: "GoalAlgorithm") -> bool:
-        """:return: Whether the model's updater, policy, networks and optimizers are those whose arithmetic this knows"""
+        """:return: Whether the model's updater, policy, networks and optimizers are of the supported types"""
         return (
             type(model).updater_class is cls.definition
             and type(model.policy) is CLearningPolicy
@@ -77,10 +77,10 @@ class FastUpdater(Updater):
         )
 
     def _bind(self) -> None:
-        """Make the views of the present parameters."""
+        """Create views of the current parameters."""
         model, networks = self.model, _networks(self.model)
         self._policy, self._networks = model.policy, networks
-        self._watched, self._watched_actor = WatchedNetworks(*networks), WatchedNetworks(model.actor)
+        self._guard, self._actor_guard = NetworkGuard(*networks), NetworkGuard(model.actor)
         self.actor, self.actor_target, self.critic, self.critic_target = (
             FastMLP(_layers(network) or []) for network in networks
         )
@@ -91,16 +91,16 @@ class FastUpdater(Updater):
         self._actor_adam, self._critic_adam = FastAdam(model.actor.optimizer), FastAdam(model.critic.optimizer)  # type: ignore[arg-type]
         self.n_features = model.actor.features_dim
 
-    # -- giving way ----------------------------------------------------------------------------------------------------
+    # -- fallback to autograd ------------------------------------------------------------------------------------------
 
-    def ready(self) -> Updater:
+    def select(self) -> Updater:
         """:return: This updater, or the autograd one while there are hooks, frozen parameters or other networks"""
         is_bound = self._is_bound()
         if not is_bound and self.supports(self.model):
             self._bind()
             is_bound = True
-        if not (is_bound and self._does_the_same()):
-            return self._autograd.ready()
+        if not (is_bound and self._matches_autograd()):
+            return self._autograd.select()
         self._actor_adam.bind()
         self._critic_adam.bind()
         return self
@@ -113,31 +113,31 @@ class FastUpdater(Updater):
             and _networks(model) == self._networks
             and self._actor_adam.optimizer is model.actor.optimizer
             and self._critic_adam.optimizer is model.critic.optimizer
-            and self._watched.are_same()
+            and self._guard.is_unchanged()
         )
 
-    def _does_the_same(self) -> bool:
-        """:return: Whether autograd, the optimizers and the policy would do nothing but the arithmetic"""
+    def _matches_autograd(self) -> bool:
+        """:return: Whether no hook, override, frozen parameter or anomaly mode would change the result"""
         adams = (self._actor_adam.optimizer, self._actor_parameters), (self._critic_adam.optimizer, self._critic_parameters)
         return (
             "set_training_mode" not in vars(self._policy)
-            and self._watched.run_plainly()
-            and self._watched.learn_plainly()
-            and all(FastAdam.supports(adam) and steps_plainly(adam, parameters) for adam, parameters in adams)
+            and self._guard.has_default_forward()
+            and self._guard.has_default_backward()
+            and all(FastAdam.supports(adam) and has_default_step(adam, parameters) for adam, parameters in adams)
             and not th.is_anomaly_enabled()
         )
 
-    def _acts_the_same(self) -> bool:
+    def _matches_predict(self) -> bool:
         """:return: Whether ``model.predict`` would do nothing but ask the actor that :attr:`actor` has the views of"""
-        model, actor = self.model, self._watched_actor
+        model, actor = self.model, self._actor_guard
         return (
             type(model).predict is GoalCollecting.predict
             and "predict" not in vars(model)
             and model.policy is self._policy
             and self._policy.actor is self._networks[0]
             and {"predict", "_predict"}.isdisjoint(vars(self._policy))
-            and actor.are_same()
-            and actor.run_plainly()
+            and actor.is_unchanged()
+            and actor.has_default_forward()
         )
 
     # -- the arithmetic ------------------------------------------------------------------------------------------------
@@ -148,9 +148,9 @@ class FastUpdater(Updater):
         Skip the checks and conversions of ``predict``: half a millisecond at every environment step.
 
         :param obs: ``(n_envs, …)`` per key, as the environments return them
-        :return: ``(n_envs, action_dim)`` within [-1, 1], or None: ask the model's ``predict``
+        :return: ``(n_envs, action_dim)`` within [-1, 1], or None if the caller must use ``model.predict``
         """
-        if not self._acts_the_same():
+        if not self._matches_predict():
             return None
         keys = self.model.replay_buffer.observation_space.spaces
         features = np.concatenate([obs[key].reshape(len(obs[key]), -1) for key in keys], axis=1, dtype=np.float32)
@@ -201,7 +201,7 @@ class FastUpdater(Updater):
     def _actor_forward(self, batch: GoalBatch, n: int | None = None) -> tuple[list[th.Tensor], th.Tensor, list[th.Tensor]]:
         """
         :param batch: The batch
-        :param n: Ask only the first so many critics
+        :param n: Ask only the first n critics; None: all
         :return: What the actor's forward pass returns, its actions, and what the critics' forward pass for them returns
         """
         model = self.model

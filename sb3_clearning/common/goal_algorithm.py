@@ -17,7 +17,7 @@ from sb3_clearning.common.arguments import constructor_arguments
 from sb3_clearning.common.collecting import GoalCollecting
 from sb3_clearning.common.distances import DistanceTracker
 from sb3_clearning.common.fast_updater import FastUpdater
-from sb3_clearning.common.input_scaling import fit_extractors, is_due
+from sb3_clearning.common.input_scaling import fit_extractors, refit_is_due
 from sb3_clearning.common.metrics import TensorMeans
 from sb3_clearning.common.noise import PinkUniformActions
 from sb3_clearning.common.offline_learning import OfflineLearning
@@ -26,8 +26,8 @@ from sb3_clearning.common.updater import Updater
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.model_files import ModelFiles
+from sb3_clearning.runs.normalization import normalized_keys
 from sb3_clearning.runs.session import LearnCall, RunSession
-from sb3_clearning.runs.snapshot import normalized_keys
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
@@ -205,9 +205,9 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         """
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
-        updater = self._updater.ready()
+        updater = self._updater.select()
         n_transitions = self.replay_buffer.total_added * self.n_envs
-        if is_due(self.policy, n_transitions):
+        if refit_is_due(self.policy, n_transitions):
             fit_extractors(self.policy, self._raw_states(), n_transitions, self.replay_buffer.n_episodes)
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         ahead = max(SAMPLE_AHEAD // batch_size, 1)

@@ -14,7 +14,7 @@ from sb3_clearning.common.policies import ClassifierCritic
 from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
 from sb3_clearning.layers import BatchedLinear
 
-#: A scale that stays for good should come from more episodes than these.
+#: Warn if the final statistics come from fewer episodes.
 FEW_EPISODES = 5
 
 
@@ -28,39 +28,40 @@ def _scaled(policy: TD3Policy) -> dict[StandardizingExtractor, list[BaseModel]]:
     return found
 
 
-def is_due(policy: TD3Policy, n_transitions: int) -> bool:
+def refit_is_due(policy: TD3Policy, n_transitions: int) -> bool:
     """
     :param policy: A policy
     :param n_transitions: The number of transitions that were ever stored
     :return: Whether it is time for :func:`fit_extractors`
     """
-    return any(extractor.is_due(n_transitions) for extractor in _scaled(policy))
+    return any(extractor.refit_is_due(n_transitions) for extractor in _scaled(policy))
 
 
 def fit_extractors(
     policy: TD3Policy, states: Mapping[str, np.ndarray], n_transitions: int, n_episodes: int | None = None
 ) -> None:
     """
-    Take the means and deviations that inputs are scaled with from data, where that is due. At a refit the networks' first
-    layers change with them, so that the networks' outputs stay the same. Where this is not possible, the first fit is final.
+    Take the means and standard deviations that inputs are scaled with from data, where that is due. At a refit the networks'
+    first layers change with them, so that the networks' outputs stay the same. Where this is not possible, the first fit is
+    final.
 
     :param policy: The policy
-    :param states: ``(n, …)`` per key of floats
+    :param states: ``(n, …)`` per floating-point key
     :param n_transitions: The number of transitions that were ever stored
     :param n_episodes: The number of episodes that the states come from, for a warning if these are few
     """
     scaled = _scaled(policy)
-    due = [extractor for extractor in scaled if extractor.is_due(n_transitions)]
-    can_follow = all(_first_layers(network) for networks in scaled.values() for network in networks)
+    due = [extractor for extractor in scaled if extractor.refit_is_due(n_transitions)]
+    can_compensate = all(_first_layers(network) for networks in scaled.values() for network in networks)
     for extractor in due:
         is_first = not extractor.is_fitted
-        if is_first or can_follow:
+        if is_first or can_compensate:
             slope, offset = extractor.fit(states, n_transitions)
-        if not can_follow:
+        if not can_compensate:
             extractor.freeze()
         elif not is_first:
             for network in scaled[extractor]:
-                _follow(network, slope, offset)
+                _compensate(network, slope, offset)
     is_final = any(extractor.is_final for extractor in due)
     if is_final and states and n_episodes is not None and n_episodes < FEW_EPISODES:
         warnings.warn(
@@ -72,7 +73,7 @@ def fit_extractors(
 
 
 def _first_layers(network: BaseModel) -> list[nn.Linear | BatchedLinear]:
-    """:return: The layers that read the features, or nothing if they cannot follow another scale"""
+    """:return: The layers that read the features, or an empty list if they cannot compensate for new statistics"""
     readers: list[nn.Module] = []
     if type(network) is Actor:
         readers = [network.mu]
@@ -83,12 +84,12 @@ def _first_layers(network: BaseModel) -> list[nn.Linear | BatchedLinear]:
     elif type(network) is ClassifierCritic:
         readers = [network.classifiers]
     layers = [reader[0] if type(reader) is nn.Sequential else reader for reader in readers]
-    if type(network.features_extractor) is not StandardizingExtractor or not all(_can_follow(layer) for layer in layers):
+    if type(network.features_extractor) is not StandardizingExtractor or not all(_can_compensate(layer) for layer in layers):
         return []
     return layers  # type: ignore[return-value]
 
 
-def _can_follow(layer: nn.Module) -> bool:
+def _can_compensate(layer: nn.Module) -> bool:
     """:return: Whether a layer is linear, with parameters that no one has frozen or replaced"""
     if type(layer) not in (nn.Linear, BatchedLinear):
         return False
@@ -96,7 +97,7 @@ def _can_follow(layer: nn.Module) -> bool:
 
 
 @th.no_grad()
-def _follow(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None:
+def _compensate(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None:
     """
     Change a network's first layers so that its outputs stay the same. With the old features ``z = slope * z' + offset``,
     ``W z + b`` is ``(W * slope) z' + (b + W offset)``. Polyak averaging commutes with this linear map, so targets stay
@@ -121,9 +122,9 @@ def _follow(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None:
         averages, bias_averages = state.get(layer.weight, {}), state.get(layer.bias, {})
         for name in {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"} & averages.keys():
             average, bias_average = of_features(averages[name]), bias_averages[name]
-            if name == "exp_avg":  # a mean of gradients, which are linear in each other by the chain rule
+            if name == "exp_avg":  # a mean of gradients: gradients transform linearly (chain rule)
                 average.copy_((average - offset * bias_average) / slope)
             else:
-                # Their squares also have a product of both gradients, whose mean is not known. Without it no step becomes
+                # The second moment would need the unknown mean of the cross term, which is dropped. Without it no step becomes
                 # larger than sqrt(2) times what it could be before (Cauchy-Schwarz), whatever slope and offset are.
                 average.copy_((average + offset.square() * bias_average) / slope.square())

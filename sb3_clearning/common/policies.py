@@ -102,9 +102,9 @@ class CLearningPolicy(TD3Policy):
     :param n_critics: Number of classifiers
     :param share_features_extractor: Whether actor and classifiers share the features extractor
     :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one
-    :param standardize: Whether the networks see observations and goals with mean 0 and deviation 1 over the replay buffer,
-        limited to ±10. The statistics follow the data for the first 32,768 transitions, then stay. Only keys of floats, and of
-        these not what a VecNormalize normalizes; has no effect with a features extractor of your own
+    :param standardize: Whether the networks see observations and goals with mean 0 and standard deviation 1 over the replay
+        buffer, limited to ±10. The statistics follow the data for the first 32,768 transitions, then stay. Only floating-point
+        keys, and of these not what a VecNormalize normalizes; has no effect with a features extractor of your own
     """
 
     critic: ClassifierCritic  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""StandardizingExtractor: what the networks see has mean 0 and deviation 1."""
+"""StandardizingExtractor: what the networks see has mean 0 and standard deviation 1."""
 
 import math
 from collections.abc import Mapping
@@ -12,14 +12,15 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.type_aliases import TensorDict
 from torch import nn
 
-#: No coordinate's deviation counts as less than this share of the median one: what hardly moves is not blown up.
+#: No standard deviation counts as less than this share of the median one, so that nearly constant coordinates are not
+#: amplified.
 SMALLEST_DEVIATION = 0.1
-#: Scaled values are limited to plus and minus this: what was never seen before must not drown everything else.
+#: Scaled values are limited to plus and minus this, so that outliers cannot dominate.
 LIMIT = 10.0
-#: The data doubles between two fits. A deviation that changes by more than this factor belongs to a coordinate that was all
-#: but constant, about which nothing was learned: its weights keep their size. On FetchPush the deviation of the object's
-#: rotation grows 130-fold when it is first hit, and weights 130 times as large would drown all other inputs.
-MOST_CHANGE = 4.0
+#: The data doubles between two fits. A standard deviation that changes by more than this factor belongs to a coordinate that
+#: was nearly constant so far: its weights are left unscaled. On FetchPush that of the object's rotation grows 130-fold when it
+#: is first hit, and weights 130 times as large would dominate all other inputs.
+MAX_RESCALE_FACTOR = 4.0
 #: The last fit comes before this many transitions. By then there are hundreds of episodes on most tasks (32 where they have
 #: 1,000 steps), new data changes little, and most of the training is still to come.
 LAST_FIT = 32_768
@@ -30,9 +31,10 @@ _GOALS = ("achieved_goal", "desired_goal")
 class StandardizingExtractor(CombinedExtractor):
     """
     SB3's CombinedExtractor, then for each coordinate of the vectors in it (not for the features of images): minus its mean,
-    divided by its deviation, limited to plus and minus ``LIMIT``. Until the first :meth:`fit`, observations stay as they are.
+    divided by its standard deviation, limited to plus and minus ``LIMIT``. Until the first :meth:`fit`, observations stay as
+    they are.
 
-    In metres an object's move of some centimetres is lost beside the arm's, and the classifiers learn it late.
+    Unscaled, an object's displacement of centimetres is small beside the arm's motion, and classifiers learn it late.
 
     The state dict has ``mean``, ``deviation`` and ``n_fitted``: the number of transitions that there were at the last fit. 0
     means never fitted, more than half of ``LAST_FIT`` means that there will be no other fit.
@@ -67,9 +69,9 @@ class StandardizingExtractor(CombinedExtractor):
         self._copy_to_host()
 
     def _copy_to_host(self) -> None:
-        """Keep what every update asks for where no device has to be waited for."""
+        """Cache on the CPU what every update reads, to avoid device synchronization."""
         self._n_fitted = float(self.n_fitted)
-        self.statistics = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
+        self.fingerprint = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
 
     def forward(self, observations: TensorDict) -> th.Tensor:
         """
@@ -81,22 +83,22 @@ class StandardizingExtractor(CombinedExtractor):
     def standardize(self, features: th.Tensor) -> th.Tensor:
         """
         :param features: All keys one after the other, ``(batch, features_dim)``
-        :return: Each coordinate with mean 0 and deviation 1, within the limit
+        :return: Each coordinate with mean 0 and standard deviation 1, within the limit
         """
         scaled = (features - self.mean) / self.deviation
         return scaled.clamp(-self._limits, self._limits) if self.is_fitted else scaled
 
     @property
     def is_fitted(self) -> bool:
-        """:return: Whether there are means and deviations"""
+        """:return: Whether there are means and standard deviations"""
         return self._n_fitted > 0
 
     @property
     def is_final(self) -> bool:
-        """:return: Whether the means and deviations stay for good, as the data would double only after ``LAST_FIT``"""
+        """:return: Whether the statistics are final, as the data would double only after ``LAST_FIT``"""
         return 2 * self._n_fitted > LAST_FIT
 
-    def is_due(self, n_transitions: int) -> bool:
+    def refit_is_due(self, n_transitions: int) -> bool:
         """
         :param n_transitions: The number of transitions that were ever stored
         :return: Whether it is time to fit: at first, then each time that the data has doubled, until ``LAST_FIT``
@@ -108,24 +110,24 @@ class StandardizingExtractor(CombinedExtractor):
         :param other: Another extractor of the same observations
         :return: Whether both scale them in the same way
         """
-        return self is other or (self.is_fitted == other.is_fitted and self.statistics == other.statistics)
+        return self is other or (self.is_fitted == other.is_fitted and self.fingerprint == other.fingerprint)
 
     def fit(self, states: Mapping[str, np.ndarray], n_transitions: int) -> tuple[th.Tensor, th.Tensor]:
         """
-        Take means and deviations from data. Achieved and commanded goals are pooled: the same place has the same scaled value,
-        and commanded goals that nothing has reached yet are within the scale.
+        Take means and standard deviations from data. Achieved and commanded goals are pooled: the same place has the same
+        scaled value, and commanded goals that nothing has reached yet are within the scale.
 
         :param states: ``(n, …)`` per key; keys that are not in it stay as they are
         :param n_transitions: The number of transitions that were ever stored
         :return: A slope and an offset for each feature, ``(features_dim,)`` in float64: what was ``z`` before is now
-            ``slope * z' + offset``. This is exact within the limit, except for a deviation that has changed by more than
-            ``MOST_CHANGE``: there only at the old mean
+            ``slope * z' + offset``. This is exact within the limit, except for a standard deviation that has changed by more
+            than ``MAX_RESCALE_FACTOR``: there only at the old mean
         """
         flat = {key: self._checked(key, states[key]) for key in self._columns if key in states}
         if all(key in flat for key in _GOALS):
             flat.update(dict.fromkeys(_GOALS, np.concatenate([flat[key] for key in _GOALS])))
         deviations = {key: values.std(axis=0, dtype=np.float64) for key, values in flat.items()}
-        # Of the whole state: an object that random actions hardly touched would make a goal's own median tiny.
+        # The median is over the whole state: a rarely moved object would make a goal-only median tiny.
         state = [deviation for key, deviation in deviations.items() if key != "desired_goal"]
         smallest = SMALLEST_DEVIATION * np.median(np.concatenate(state)) if state else 0.0
         old_mean, old_deviation = (values.to(th.float64, copy=True) for values in (self.mean, self.deviation))
@@ -137,12 +139,12 @@ class StandardizingExtractor(CombinedExtractor):
         self.n_fitted.fill_(n_transitions)
         self._copy_to_host()
         change = self.deviation.double() / old_deviation
-        slope = th.where(change.log().abs() > math.log(MOST_CHANGE), 1.0, change)
+        slope = th.where(change.log().abs() > math.log(MAX_RESCALE_FACTOR), 1.0, change)
         offset = slope * (self.mean.double() - old_mean) / self.deviation.double()
         return slope, offset.clamp(-LIMIT, LIMIT)
 
     def freeze(self) -> None:
-        """Keep the means and deviations for good."""
+        """Make the means and standard deviations final."""
         self.n_fitted.clamp_(min=LAST_FIT)
         self._copy_to_host()
 

@@ -11,7 +11,7 @@ from sb3_clearning.replay.batch import GoalBatch
 if TYPE_CHECKING:
     from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 
-#: Metrics are means over every so many updates: measuring costs a few per cent of an update.
+#: Only every tenth update is measured: measuring costs a few per cent of an update.
 MEASURE_EVERY = 10
 
 
@@ -32,11 +32,11 @@ class Updater:
         self.model, self.metrics = model, metrics
         self._n_updates = 0
 
-    def ready(self) -> "Updater":
+    def select(self) -> "Updater":
         """
-        Prepare a series of updates.
+        Prepare a series of updates, and choose who does them.
 
-        :return: The updater to use for them
+        :return: The updater to use
         """
         self.model.policy.set_training_mode(True)
         return self
@@ -44,7 +44,7 @@ class Updater:
     def act(self, obs: dict[str, np.ndarray]) -> np.ndarray | None:
         """
         :param obs: ``(n_envs, …)`` per key
-        :return: The actor's actions ``(n_envs, action_dim)`` within [-1, 1], or None: ask the model's ``predict``
+        :return: The actor's actions ``(n_envs, action_dim)`` within [-1, 1], or None if the caller must use ``model.predict``
         """
 
     def update(self, batch: GoalBatch, n_updates: int) -> None:
@@ -72,7 +72,7 @@ class Updater:
     def update_targets(self) -> None:
         """Polyak averaging of all targets, in one kernel."""
         model = self.model
-        # A shared features extractor belongs to both networks and must not follow twice.
+        # A shared features extractor belongs to both networks and must not be averaged twice.
         sources: list[th.Tensor] = list(dict.fromkeys([*model.critic.parameters(), *model.actor.parameters()]))
         targets: list[th.Tensor] = list(dict.fromkeys([*model.critic_target.parameters(), *model.actor_target.parameters()]))
         th._foreach_lerp_(targets, sources, model.tau)
@@ -152,5 +152,5 @@ class Updater:
         actor.optimizer.step()
 
     def measures(self, name: str) -> bool:
-        """:return: Whether this update is measured: every ``MEASURE_EVERY``-th is, and the first after a log"""
+        """:return: Whether to measure this update: every ``MEASURE_EVERY``-th, and the first one after metrics were logged"""
         return self._n_updates % MEASURE_EVERY == 0 or name not in self.metrics

@@ -72,7 +72,7 @@ def formulas_1(n: int, lambda_: float, gamma: float) -> dict[str, Formulas]:
 
 
 def formulas_2(lambda_: float, gamma: float) -> dict[str, Formulas]:
-    """:return: The values of Q, and the normalised prediction for the first state"""
+    """:return: The values of Q, and the normalized prediction for the first state"""
     discounted = gamma * lambda_
     q11 = 2 * (1 - lambda_) / (2 - discounted)
     printed_22 = (2 - 2 * lambda_) / (2 - lambda_ + discounted)
@@ -171,7 +171,7 @@ def is_done(setting: Setting, rows: Rows, seeds: int) -> bool:
 
 
 def summary(rows: Rows) -> dict[tuple[str, ...], dict[str, float]]:
-    """:return: For each example, quantity, n, lambda and gamma the formulas and mean and deviation of what was learned"""
+    """:return: For each example, quantity, n, lambda and gamma the formulas, and mean and standard deviation over seeds"""
     keys = ("example", "quantity", "n", "lambda", "gamma")
     groups: dict[tuple[str, ...], Rows] = {}
     for row in rows:

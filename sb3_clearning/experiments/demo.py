@@ -30,7 +30,7 @@ class Curve(NamedTuple):
 
 
 class EvaluateSometimes(BaseCallback):
-    """Evaluates the policy every so many steps."""
+    """Evaluates the policy every ``every`` steps."""
 
     def __init__(self, every: int):
         super().__init__()

@@ -148,7 +148,7 @@ def write_table(rows: Rows, path: Path) -> None:
         "Made by `python -m sb3_clearning.experiments gridworld`. KL divergence from the exact to the predicted future, "
         "mean over "
         "states and actions; mean ± standard deviation over seeds. The difference to TD is paired over seeds, with a 95% "
-        "t-interval. *Sum*: the prediction's sum over cells before it is normalised. Q-learning under two readings: Q times "
+        "t-interval. *Sum*: the prediction's sum over cells before it is normalized. Q-learning under two readings: Q times "
         "the marginal (*ratio*, what its fixed point is), and Q itself (*density*). *Even goals*: random goals are spread "
         "evenly over the "
         "world, not drawn from the data, which any TD classifier allows. *Larger*: 64 x 64 units, 2000 batches, falling rate."

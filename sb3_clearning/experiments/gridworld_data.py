@@ -143,8 +143,8 @@ class GridErrors(NamedTuple):
     """
     How good a prediction ``(25, 4, 25)`` is.
 
-    :param kl: Mean over states and actions of KL(truth, normalised prediction)
-    :param total: Mean over states and actions of the prediction's sum over cells, before it is normalised
+    :param kl: Mean over states and actions of KL(truth, normalized prediction)
+    :param total: Mean over states and actions of the prediction's sum over cells, before it is normalized
     """
 
     kl: float

@@ -87,7 +87,7 @@ class Agent(NamedTuple):
 
 class Checkpoints(BaseCallback):
     """
-    Saves the agent every so many steps, the model last, so that a model always has its scaling.
+    Saves the agent at regular intervals, the model last, so that a model always has its scaling.
     """
 
     def __init__(self, directory: Path, every: int = 50_000):
@@ -136,7 +136,7 @@ def _steps_of(path: Path) -> int:
 
 def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Agent:
     """
-    PPO with eight environments in step; observations and rewards are standardised, the learning rate falls to zero.
+    PPO with eight environments in step; observations and rewards are standardized, the learning rate falls to zero.
 
     :param directory: Where checkpoints are; training resumes from the last one
     :return: A trained agent that does not see the global position

@@ -101,6 +101,11 @@ def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[
     return from_bytes(kind, data, str(path))
 
 
+def under_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """:return: The arrays whose names start with a prefix, by the rest of their names"""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file atomically, under a temporary name first: a crash leaves the old file or the new one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -6,6 +6,7 @@ import torch as th
 from torch.nn import functional as F
 
 from sb3_clearning.common.updater import Updater
+from sb3_clearning.losses import cross_entropy
 from sb3_clearning.replay.batch import GoalBatch
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class QUpdater(Updater):
         """:return: The sum over the critics of the mean loss, for outputs ``(n_critics, batch)`` and targets ``(batch,)``"""
         if self.model.q_loss == "mse":
             return F.mse_loss(outputs, targets.expand_as(outputs), reduction="none").mean(dim=1).sum()
-        return (F.softplus(outputs) - targets * outputs).mean(dim=1).sum()
+        return cross_entropy(outputs, targets).mean(dim=1).sum()
 
     def update_actor(self, batch: GoalBatch) -> None:
         """Ascend the first critic's Q, as TD3 does."""

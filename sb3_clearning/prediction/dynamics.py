@@ -16,8 +16,8 @@ from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.estimator import achieved_goals, widest
 from sb3_clearning.prediction.next_actions import check_policy, policy_actions
-from sb3_clearning.prediction.queries import Estimate, FuturePredictor
-from sb3_clearning.prediction.training import standardisation
+from sb3_clearning.prediction.queries import N_VISITED, Estimate, FuturePredictor
+from sb3_clearning.prediction.training import standardization
 from sb3_clearning.replay.datasets import Values, n_rows, read_dataset, space_of
 
 
@@ -83,12 +83,12 @@ class OneStepModel(FuturePredictor):
         self._goals = Encoder(space_of(goals), "goals")
         self._policy, self._deterministic = policy, deterministic
         rng = np.random.default_rng(self.seed)
-        self._visited = self._goals.encode(goals)[rng.permutation(len(goals))[:10_000]]
+        self._visited = self._goals.encode(goals)[rng.permutation(len(goals))[:N_VISITED]]
 
         states, actions = self._states.encode(experience.observations), self._actions.encode(experience.actions)
         step = self._states.encode(experience.next_observations) - states
-        self._shift, self._scale = standardisation(np.concatenate([states, actions], axis=1), (self._states, self._actions))
-        self._step_mean, self._step_std = standardisation(step, (self._states,))
+        self._shift, self._scale = standardization(np.concatenate([states, actions], axis=1), (self._states, self._actions))
+        self._step_mean, self._step_std = standardization(step, (self._states,))
         inputs = th.as_tensor((np.concatenate([states, actions], axis=1) - self._shift) / self._scale)
         targets = th.as_tensor((step - self._step_mean) / self._step_std)
         following = np.minimum(np.arange(len(actions)) + 1, len(actions) - 1)

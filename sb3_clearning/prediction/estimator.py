@@ -13,21 +13,19 @@ from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import Crop, crop_observation
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.next_actions import ActionPool, check_policy, following_actions, policy_actions
-from sb3_clearning.prediction.queries import FuturePredictor
+from sb3_clearning.prediction.queries import N_VISITED, FuturePredictor, in_chunks
 from sb3_clearning.prediction.training import (
     BatchedClassifiers,
     TrainingData,
     TrainingSettings,
-    standardisation,
+    standardization,
     train_classifiers,
 )
 from sb3_clearning.replay.datasets import Experience, Values, read_dataset, space_of
 
 SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
 
-#: Number of goals that represent the marginal.
-N_VISITED = 10_000
-#: Rows in one forward pass.
+#: Pairs of a state and a goal in one forward pass.
 CHUNK = 65_536
 
 
@@ -65,7 +63,7 @@ def widest(seen: spaces.Space, policy: Any) -> spaces.Space:
 
 class FutureStateEstimator(FuturePredictor):
     r"""
-    Estimates which states a policy will visit, from data of the same policy or another one: Algorithms 1 (Monte Carlo) and 2
+    Estimates which states a policy will visit, from on- or off-policy data: Algorithms 1 (Monte Carlo) and 2
     (temporal differences) of the paper. Rewards are not used.
 
     .. code-block:: python
@@ -145,12 +143,14 @@ class FutureStateEstimator(FuturePredictor):
             one helps if the policy visits what is rare in the data
         :param n_steps: "td" and "mixed": the recursion takes n steps from the data before it bootstraps,
             :math:`p_+(g \mid s_t, a_t) = \sum_{k=1}^m (1-\gamma) \gamma^{k-1} p(s_{t+k} = g) + \gamma^m E[p_+(g \mid s_{t+m},
-            a')]` with m = n, or fewer where the record ends. A whole number, or ``float("inf")``: Monte Carlo that bootstraps
-            where the record ends. As in n-step Q-learning, the first m actions are the data's. With another policy, n > 1
-            is therefore biased towards the data's future. If ``policy`` is None, the recursion bootstraps one transition
-            before a truncation, because the data does not have the action that would have followed
+            a')]` with m = n, or fewer where the recorded episode ends. A whole number, or ``float("inf")``: Monte Carlo that
+            bootstraps where the recorded episode ends. As in n-step Q-learning, the first m actions are the data's. With
+            another policy, n > 1 is therefore biased towards the data's future. If ``policy`` is None, the recursion
+            bootstraps one transition before a truncation, because the data does not have the action that would have followed
         :return: Itself
         """
+        if isinstance(policy, list):
+            policy = np.asarray(policy)  # a table
         if method not in self.methods:
             raise ValueError(f"`method` must be one of {self.methods}, not {method!r}.")
         settings = TrainingSettings(method=method, gamma=self.gamma, steps=steps, n_steps=n_steps, **self._arguments)
@@ -174,7 +174,7 @@ class FutureStateEstimator(FuturePredictor):
             experience = replace(experience, action_space=widest(experience.action_space, policy))
         observation_space = experience.observation_space
         if isinstance(observation_space, spaces.Discrete) and not hasattr(dataset, "observation_space"):
-            # Arrays do not have the number of states: it is that of all of them together, or that of the table.
+            # Arrays do not carry the number of states: infer it from the data or the policy table.
             rows = [np.asarray(experience.observations), np.asarray(experience.next_observations)]
             table = len(policy) if isinstance(policy, np.ndarray) else 0
             observation_space = spaces.Discrete(max(table, *(int(part.max()) + 1 for part in rows)))
@@ -210,7 +210,7 @@ class FutureStateEstimator(FuturePredictor):
         states, actions = self._states.encode(experience.observations), self._actions.encode(experience.actions)
         goals = self._goals.encode(achieved_goals(experience.next_observations, self.crop))
         inputs = np.concatenate([states, actions, goals], axis=1)
-        shift, scale = standardisation(inputs, (self._states, self._actions, self._goals))
+        shift, scale = standardization(inputs, (self._states, self._actions, self._goals))
         if not self.normalize:
             shift, scale = np.zeros_like(shift), np.ones_like(scale)
         pool = None
@@ -276,14 +276,14 @@ class FutureStateEstimator(FuturePredictor):
     def _logits(self, states: np.ndarray, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """:return: The classifiers' mean logits, ``(n, m)``"""
         assert self._classifiers is not None
-        n, m = len(states), len(goals)
+        classifiers, m = self._classifiers, len(goals)
         pairs = th.as_tensor(np.concatenate([states, actions], axis=1), dtype=th.float32, device=self.device)
         targets = th.as_tensor(goals, dtype=th.float32, device=self.device)
-        result = np.empty((n, m), dtype=np.float32)
-        together = max(CHUNK // max(m, 1), 1)
-        for i in range(0, n, together):
-            part = pairs[i : i + together]
+
+        def logits(states: slice) -> np.ndarray:
+            part = pairs[states]
             inputs = th.cat([part[:, None].expand(-1, m, -1), targets.expand(len(part), -1, -1)], dim=-1)
-            logits = self._classifiers(inputs.reshape(1, len(part) * m, -1).expand(self.n_classifiers, -1, -1))
-            result[i : i + together] = logits.mean(dim=0).reshape(len(part), m).cpu().numpy()
-        return result
+            each = classifiers(inputs.reshape(1, len(part) * m, -1).expand(self.n_classifiers, -1, -1))
+            return each.mean(dim=0).reshape(len(part), m).cpu().numpy()
+
+        return in_chunks(logits, len(pairs), m, CHUNK)

@@ -11,7 +11,7 @@ from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.replay.datasets import Experience, Values, n_rows, take
 
 #: States per call of a policy.
-CHUNK = 4096
+STATES_PER_CALL = 4096
 
 
 class ActionPool(NamedTuple):
@@ -118,7 +118,7 @@ def policy_actions(
 
     samples: list[np.ndarray] = []
     for sample in range(max(n_samples, 1)):
-        answers = [act(take(observations, slice(i, i + CHUNK))) for i in range(0, n, CHUNK)]
+        answers = [act(take(observations, slice(i, i + STATES_PER_CALL))) for i in range(0, n, STATES_PER_CALL)]
         answer = np.concatenate(answers)
         if actions.discrete and answer.ndim == 2:  # probabilities: nothing to sample
             if answer.shape != (n, actions.size):

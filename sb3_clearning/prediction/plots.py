@@ -47,7 +47,7 @@ def expected_picture(
     background: np.ndarray | None = None,
 ) -> np.ndarray:
     """
-    The paper's visualisation of the expected future: the average of the candidates' pictures with their ratios as weights,
+    The paper's visualization of the expected future: the average of the candidates' pictures with their ratios as weights,
     stretched to [0, 255]. A thin object that may be in many places is hardly visible in it. With a background the difference
     from that is stretched instead.
 

@@ -10,13 +10,11 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.losses import log_mass
 from sb3_clearning.prediction.encoding import Encoder
-from sb3_clearning.prediction.queries import FuturePredictor
+from sb3_clearning.prediction.queries import N_VISITED, FuturePredictor, in_chunks
 from sb3_clearning.replay.datasets import Values
 
-#: Pairs of states and goals in one forward pass.
+#: Pairs of a state and a goal in one forward pass.
 CHUNK = 16_384
-#: Number of goals that represent the marginal.
-N_VISITED = 10_000
 
 
 @runtime_checkable
@@ -86,12 +84,12 @@ class PolicyFuture(FuturePredictor):
         if actions is not None:
             space = self._model.action_space
             scaled = self._model.policy.scale_action(actions.reshape(n, *space.shape)).reshape(n, -1)  # type: ignore[misc]
-        result = np.empty((n, len(goals)), dtype=np.float32)
-        together = max(CHUNK // len(goals), 1)
-        for i in range(0, n, together):
-            part = {key: np.asarray(observations[key])[i : i + together] for key in self._states.parts}
-            result[i : i + together] = self._logits(part, None if scaled is None else scaled[i : i + together], commanded)
-        return result
+
+        def logits(states: slice) -> np.ndarray:
+            part = {key: np.asarray(observations[key])[states] for key in self._states.parts}
+            return self._logits(part, None if scaled is None else scaled[states], commanded)
+
+        return in_chunks(logits, n, len(goals), CHUNK)
 
     @th.no_grad()
     def _logits(self, observations: dict[str, np.ndarray], actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:

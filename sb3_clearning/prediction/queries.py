@@ -19,6 +19,26 @@ Event = Callable[[np.ndarray], np.ndarray] | np.ndarray
 Marginal = Callable[[np.ndarray], np.ndarray]
 
 
+#: Number of goals that represent the marginal.
+N_VISITED = 10_000
+
+
+def in_chunks(logits: Callable[[slice], np.ndarray], n: int, m: int, chunk: int) -> np.ndarray:
+    """
+    Evaluate classifiers on n states and m goals, in passes that fit into memory.
+
+    :param logits: A function from a slice of the states to their logits, ``(length of the slice, m)``
+    :param chunk: Pairs of a state and a goal in one pass
+    :return: ``(n, m)``
+    """
+    result = np.empty((n, m), dtype=np.float32)
+    together = max(chunk // max(m, 1), 1)
+    for i in range(0, n, together):
+        part = slice(i, i + together)
+        result[part] = logits(part)
+    return result
+
+
 class Estimate(NamedTuple):
     """
     An average over candidates.
@@ -37,7 +57,7 @@ class FuturePredictor(ABC):
     :math:`(s, a)` if :math:`P(\Delta) = (1 - \gamma) \gamma^{\Delta - 1}`.
 
     States and actions are paired row by row. All of them share the goals and candidates, so that n states and m goals give an
-    array ``(n, m)``. A single state or goal has no axis in the result. :meth:`log_ratio` documents the arguments.
+    array ``(n, m)``. The axis of an unbatched state or goal is dropped. :meth:`log_ratio` documents the arguments.
     """
 
     _states: Encoder
@@ -67,7 +87,7 @@ class FuturePredictor(ABC):
         :param observations: ``(n, …)``, or a single one
         :param actions: ``(n, …)``, a single one for all, or None for the policy's own
         :param goals: ``(m, …)``, or a single one
-        :return: ``(n, m)``. A single observation or goal has no axis in the result
+        :return: ``(n, m)``. The axis of an unbatched observation or goal is dropped
         """
         self._check_ready()
         single_state, single_goal = self._states.is_single(observations), self._goals.is_single(goals)
@@ -183,7 +203,7 @@ class FuturePredictor(ABC):
         return goals
 
     def _weights(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> tuple[np.ndarray, bool]:
-        """:return: The candidates' ratios, normalised to add up to 1, ``(n, m)``, and whether the state is a single one"""
+        """:return: The candidates' ratios, normalized to add up to 1, ``(n, m)``, and whether the state is a single one"""
         single = self._states.is_single(observations)
         rows, encoded = self._state_and_action(observations, actions)
         log_ratios = self._log_ratios(rows, encoded, goals).astype(np.float64)
@@ -203,6 +223,6 @@ class FuturePredictor(ABC):
         # The delta method for a ratio of means: sum of w_i^2 (f_i - mean)^2.
         error = np.sqrt((weights**2 * (numbers - mean[:, None]) ** 2).sum(axis=1))
         if values.dtype == bool and values.all() == values.any():
-            # That all candidates agree does not make it certain: one more could be the first that differs.
+            # If all candidates agree, the delta method gives 0: report the weight of one more candidate instead.
             error = (weights**2).sum(axis=1)
         return Estimate(mean[0], error[0]) if single else Estimate(mean, error)

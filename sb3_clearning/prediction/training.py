@@ -1,8 +1,8 @@
 """
 Trains any number of classifiers of the future together, each on its own data, as one batched tensor program.
 
-A step of small networks consists of many small operations between which the processor idles. With twenty networks in one
-batched product a step takes little longer than with one.
+A step of small networks consists of many small operations and is dominated by per-operation overhead. With twenty networks in
+one batched product a step takes little longer than with one.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from torch import nn
 
 from sb3_clearning.checks import check_number, check_sizes, is_number
 from sb3_clearning.layers import BatchedLinear
-from sb3_clearning.losses import Discount, hindsight_q_loss, importance_weight, mc_loss, mixed_loss, td_loss, weighted_mean
+from sb3_clearning.losses import Discount, hindsight_q_loss, importance_weight, mc_loss, mean_of_weighted, mixed_loss
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.next_actions import ActionPool
 from sb3_clearning.replay.geometric import future_rows
@@ -43,7 +43,7 @@ class TrainingSettings:
     :param absorbing: Whether the agent is assumed to remain in a terminal state (else: terminations are ignored)
     :param weight_decay: Adam's decoupled weight decay
     :param n_steps: "td" and "mixed": how many steps of the data precede the bootstrap, a whole number or ``float("inf")``;
-        fewer where the record ends. 1 is Algorithm 2
+        fewer where the recorded episode ends. 1 is Algorithm 2
     """
 
     method: str = "td"
@@ -126,7 +126,7 @@ class TrainingData:
     random_goals: np.ndarray | None = None
 
 
-def standardisation(rows: np.ndarray, encoders: Sequence[Encoder]) -> tuple[np.ndarray, np.ndarray]:
+def standardization(rows: np.ndarray, encoders: Sequence[Encoder]) -> tuple[np.ndarray, np.ndarray]:
     """
     :param rows: ``(n, inputs)``
     :param encoders: Of the parts of a row, in their order
@@ -173,7 +173,7 @@ def _take(tensor: th.Tensor, rows: np.ndarray) -> th.Tensor:
     return tensor.index_select(0, index).reshape(*rows.shape, *tensor.shape[1:])
 
 
-class _Stack:
+class _BatchSampler:
     """
     The concatenated datasets of all classifiers, and batches of them.
 
@@ -240,7 +240,7 @@ class _Stack:
         self.usable_counts = counts[chosen][:, None]
         self.usable_starts = np.concatenate([[0], np.cumsum(counts)[:-1]])[chosen][:, None]
 
-    def transitions(self) -> np.ndarray:
+    def sample_rows(self) -> np.ndarray:
         """:return: Rows of transitions, ``(n, batch)``"""
         uniform = self.rng.random((len(self.usable_counts), self.settings.batch_size))
         return self.usable[self.usable_starts + (uniform * self.usable_counts).astype(np.int64)]
@@ -319,7 +319,7 @@ def train_classifiers(
     n = len(datasets) if n is None else n
     device = th.device(device)
     rng = np.random.default_rng(seed)
-    stack = _Stack(datasets, n, settings, rng, device)
+    sampler = _BatchSampler(datasets, n, settings, rng, device)
     shifts, scales = (np.stack([getattr(data, name) for data in datasets]) for name in ("shift", "scale"))
     with th.random.fork_rng(devices=[]):
         th.manual_seed(int(rng.integers(2**31)))
@@ -335,7 +335,7 @@ def train_classifiers(
     for step in range(settings.steps):
         if callable(rate):
             optimizer.param_groups[0]["lr"] = rate(1 - step / settings.steps)
-        loss = _loss(stack, settings, classifiers, target)
+        loss = _loss(sampler, settings, classifiers, target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -347,15 +347,17 @@ def train_classifiers(
     return classifiers
 
 
-def _loss(stack: _Stack, settings: TrainingSettings, classifiers: BatchedClassifiers, target: BatchedClassifiers) -> th.Tensor:
+def _loss(
+    sampler: _BatchSampler, settings: TrainingSettings, classifiers: BatchedClassifiers, target: BatchedClassifiers
+) -> th.Tensor:
     """:return: The loss of a new batch, summed over classifiers"""
-    rows = stack.transitions()
+    rows = sampler.sample_rows()
     random_rows = np.tile(rows, (1, settings.n_random))
-    pairs, goals = _take(stack.pairs, rows), {"random": stack.random_goals()}
+    pairs, goals = _take(sampler.pairs, rows), {"random": sampler.random_goals()}
     if settings.bootstraps:
-        goals["next"] = stack.next_goals(rows)
+        goals["next"] = sampler.next_goals(rows)
     if settings.method in ("mc", "mixed"):
-        goals["future"] = stack.future_goals(rows)
+        goals["future"] = sampler.future_goals(rows)
     random_pairs = pairs if settings.n_random == 1 else pairs.repeat(1, settings.n_random, 1)
     inputs = [th.cat([random_pairs if kind == "random" else pairs, goal], dim=-1) for kind, goal in goals.items()]
     parts = classifiers(th.cat(inputs, dim=1)).split([part.shape[1] for part in inputs], dim=1)
@@ -363,22 +365,22 @@ def _loss(stack: _Stack, settings: TrainingSettings, classifiers: BatchedClassif
     if settings.method == "mc":
         return mc_loss(logits["future"], logits["random"])
     q_learning, limit = settings.method == "q", settings.importance_weight_limit
-    window_end = stack.window_end[random_rows]
+    window_end = sampler.window_end[random_rows]
     with th.no_grad():
-        following = stack.next_values(
+        following = sampler.next_values(
             window_end,
             goals["random"],
             (lambda x: target(x).sigmoid()) if q_learning else (lambda x: importance_weight(target(x), limit)),
         )
     if settings.absorbing:
-        following = following.masked_fill(th.as_tensor(stack.terminations[window_end], device=following.device), 0.0)
+        following = following.masked_fill(th.as_tensor(sampler.terminations[window_end], device=following.device), 0.0)
     if q_learning:
         return hindsight_q_loss(logits["next"], logits["random"], following, settings.gamma, settings.lambda_)
-    return _c_learning_loss(stack, settings, rows, random_rows, logits, following)
+    return _c_learning_loss(sampler, settings, rows, random_rows, logits, following)
 
 
 def _c_learning_loss(
-    stack: _Stack,
+    sampler: _BatchSampler,
     settings: TrainingSettings,
     rows: np.ndarray,
     random_rows: np.ndarray,
@@ -386,15 +388,12 @@ def _c_learning_loss(
     w: th.Tensor,
 ) -> th.Tensor:
     """:return: The TD or the mixed loss, summed over classifiers"""
-    td_only = settings.method == "td"
-    lambda_ = 1.0 if td_only else settings.lambda_
-    gamma, next_gamma = stack.discount(random_rows), stack.discount(rows)
-    if td_only:
-        loss = td_loss(logits["next"], logits["random"], w, gamma, next_gamma)
-    else:
-        loss = mixed_loss(logits["next"], logits["future"], logits["random"], w, gamma, lambda_, next_gamma)
+    lambda_ = 1.0 if settings.method == "td" else settings.lambda_
+    gamma, next_gamma = sampler.discount(random_rows), sampler.discount(rows)
+    future_logits = logits.get("future", logits["next"][:, :0])  # TD has no future goals
+    loss = mixed_loss(logits["next"], future_logits, logits["random"], w, gamma, lambda_, next_gamma)
     if settings.absorbing:
         # Where the window ends in a termination its goals have the weight (1 - gamma^m) + gamma^m, and w is 0.
-        ended = th.as_tensor(stack.terminations[stack.window_end[rows]], dtype=th.float32, device=w.device)
-        loss = loss + weighted_mean(lambda_ * next_gamma, nn.functional.softplus(-logits["next"]) * ended)
+        ended = th.as_tensor(sampler.terminations[sampler.window_end[rows]], dtype=th.float32, device=w.device)
+        loss = loss + mean_of_weighted(lambda_ * next_gamma, nn.functional.softplus(-logits["next"]) * ended)
     return loss

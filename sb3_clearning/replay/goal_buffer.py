@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from sb3_clearning.replay.datasets import (
 )
 from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.ring import EpisodeRing
+from sb3_clearning.replay.ring_file import load_ring, save_ring
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
 #: state (one of the next n, with n-step sampling), the last state of its episode, a later state of its episode, the next state
@@ -83,6 +85,23 @@ class GoalReplayBuffer(EpisodeRing):
     :param n_envs: Number of parallel environments
     :param optimize_memory_usage: Has no effect: states are always stored once
     """
+
+    def save(self, path: str | Path) -> None:
+        """
+        Write everything to a file of arrays and JSON. Unlike a pickle, it runs no code when it is loaded.
+
+        :param path: The file, usually ``….safetensors``; it is written atomically
+        """
+        save_ring(self, Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """
+        Replace everything by what :meth:`save` wrote. A smaller buffer keeps the newest transitions; one with another number
+        of environments gets the episodes one after the other. If the file is damaged or does not fit, nothing is changed.
+
+        :param path: The file
+        """
+        load_ring(self, Path(path))
 
     def load_arrays(
         self,
@@ -298,7 +317,7 @@ class GoalReplayBuffer(EpisodeRing):
         :param achieved: What the next states achieve, and after them those of the goals' sources
         :param kinds: For each kind of goal its slice of the batch
         :param sources: What :meth:`_goal_sources` returned
-        :return: The goals of all transitions, flat if they are of floats
+        :return: The goals of all transitions, flat if they are floating point
         """
         goals = np.empty_like(commanded)
         batch_size = start = commanded.shape[1]
@@ -328,7 +347,7 @@ class GoalReplayBuffer(EpisodeRing):
         return steps
 
     def _ahead(self, index: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """:return: The transitions of the same environments whose next states are so many steps ahead"""
+        """:return: The transitions of the same environments whose next states are the given numbers of steps ahead"""
         ahead = index + (steps - 1) * self.n_envs
         size = self.buffer_size * self.n_envs
         return np.where(ahead >= size, ahead - size, ahead)

@@ -8,11 +8,10 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
-from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
-from sb3_clearning.replay.ring_file import RingFiles
 from sb3_clearning.replay.transitions import Transitions
 
 #: Attributes that pickles of 0.1.0 have under another name.
@@ -24,7 +23,7 @@ _OLD_NAMES = {
 }
 
 
-class EpisodeRing(RingFiles):
+class EpisodeRing(DictReplayBuffer):
     """
     The storage of :class:`GoalReplayBuffer`, which documents the arguments.
 
@@ -32,6 +31,8 @@ class EpisodeRing(RingFiles):
     transition is the newest), a slot beside the ring holds it. All float keys and the action share one row of one matrix, so
     that a batch is one gather whatever the number of keys.
     """
+
+    observation_space: spaces.Dict
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class EpisodeRing(RingFiles):
         size = self.buffer_size * self.n_envs
 
         def zeros(n: int) -> dict[str, np.ndarray]:
-            """Images and the like keep their own type."""
+            """Arrays for the non-float keys, in their own dtype."""
             others = {key: space for key, space in self.observation_space.spaces.items() if key not in self.columns}
             return {key: np.zeros((n, *self.obs_shape[key]), dtype=space.dtype) for key, space in others.items()}
 
@@ -121,7 +122,7 @@ class EpisodeRing(RingFiles):
 
     @property
     def only_floats(self) -> bool:
-        """:return: Whether all keys are of floats, so that a state is one row"""
+        """:return: Whether all keys are floating point, so that a state is one row"""
         return not self.non_float
 
     def _view(self, key: str) -> np.ndarray:
@@ -141,7 +142,7 @@ class EpisodeRing(RingFiles):
     def float_states(self, at_most: int = 100_000) -> dict[str, np.ndarray]:
         """
         :param at_most: How many states are enough
-        :return: Stored states evenly over the buffer, with their commanded goals, ``(n, …)`` per key of floats
+        :return: Stored states evenly over the buffer, with their commanded goals, ``(n, …)`` per floating-point key
         """
         check_number("at_most", at_most, 1, whole=True)
         stored = self.size() * self.n_envs
@@ -156,6 +157,22 @@ class EpisodeRing(RingFiles):
         """:return: How many episodes are stored, in whole or in part, those in progress included"""
         stored = self.next_slot[: self.size() * self.n_envs]
         return int(np.count_nonzero(stored >= self.n_envs) + np.count_nonzero(self.in_progress))
+
+    @property
+    def has_open_episodes(self) -> bool:
+        """:return: Whether an episode is in progress"""
+        return bool(self.in_progress.any())
+
+    @property
+    def oldest_step(self) -> int:
+        """:return: The oldest step that is not overwritten"""
+        return self.total_added - self.size()
+
+    @property
+    def immutable_until(self) -> int:
+        """:return: The first step that can still change: the start of the oldest episode in progress"""
+        longest = int(self.episode_steps[self.in_progress].max()) if self.has_open_episodes else 0
+        return self.total_added - min(longest, self.size())
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -252,7 +269,7 @@ class EpisodeRing(RingFiles):
         :param envs: The environments' indices
         :param terminated: Whether each of the episodes terminated, or was truncated
         """
-        self._reserve_slots(len(envs))
+        self.reserve_slots(len(envs))
         slots = self.free_slots[-len(envs) :]
         del self.free_slots[-len(envs) :]
         newest = (self.pos - 1) % self.buffer_size
@@ -261,7 +278,7 @@ class EpisodeRing(RingFiles):
             stored[slots] = stored[envs]
         self.slot_terminated[slots] = terminated
         self.next_slot[newest * self.n_envs + envs] = slots
-        # Mark the episodes' rows with their end: one slice, or two over the ring's seam. Amortised one write a step.
+        # Mark the episodes' rows with their end: one slice, or two over the ring's seam. One write per step, amortized.
         episode_end = self.episode_end.reshape(self.buffer_size, self.n_envs)
         lengths = np.minimum(self.episode_steps[envs], self.buffer_size).tolist()
         together = [envs] if len(set(lengths)) == 1 else envs.tolist()
@@ -273,7 +290,7 @@ class EpisodeRing(RingFiles):
         self.in_progress[envs] = False
         self.episode_steps[envs] = 0
 
-    def _reserve_slots(self, n: int) -> None:
+    def reserve_slots(self, n: int) -> None:
         """:param n: How many slots must be free; their number is doubled until they are"""
 
         def double(array: np.ndarray) -> np.ndarray:
@@ -331,7 +348,7 @@ class EpisodeRing(RingFiles):
         return self._fill_from_slots(following, self.slot_rows, slot)
 
     def _next_non_float(self, key: str, index: np.ndarray, slot: np.ndarray) -> np.ndarray:
-        """:return: Like :meth:`_next_rows`, for a key that is not of floats"""
+        """:return: Like :meth:`_next_rows`, for a non-float key"""
         following = self.non_float[key].take(index + self.n_envs, axis=0, mode="wrap")
         return self._fill_from_slots(following, self.slot_non_float[key], slot)
 
@@ -342,18 +359,18 @@ class EpisodeRing(RingFiles):
         return following
 
     def _value(self, key: str, rows: np.ndarray, non_float: Mapping[str, np.ndarray]) -> np.ndarray:
-        """:return: One key of states, flat if it is of floats"""
+        """:return: One key of states, flat if it is floating point"""
         return rows[..., self.columns[key]] if key in self.columns else non_float[key]
 
     def _reached_goals(self, index: np.ndarray) -> np.ndarray:
-        """:return: What the transitions' next states achieve, flat if goals are of floats"""
+        """:return: What the transitions' next states achieve, flat if goals are floating point"""
         slot = self.next_slot[index]
         if "achieved_goal" in self.columns:
             return self._next_rows(index, slot)[..., self.columns["achieved_goal"]]
         return self._next_non_float("achieved_goal", index, slot)
 
     def _commanded_goals(self, index: np.ndarray) -> np.ndarray:
-        """:return: The transitions' commanded goals, flat if goals are of floats"""
+        """:return: The transitions' commanded goals, flat if goals are floating point"""
         return self._value("desired_goal", self.rows, self.non_float)[index]
 
     def random_goals(self, at_most: int, commanded_fraction: float = 0.0, seed: int | None = None) -> np.ndarray:
@@ -403,7 +420,7 @@ class EpisodeRing(RingFiles):
         """:param state: What pickle saved"""
         self.__dict__.update({_OLD_NAMES.get(name, name): value for name, value in state.items()})
         self._describe_columns()
-        # The first pickles did not count: any number that gives the position and the size will do.
+        # Early pickles lack `total_added`: any number that gives the position and the size will do.
         self.__dict__.setdefault("total_added", self.pos + (self.buffer_size if self.full else 0))
         size = self.buffer_size * self.n_envs
 

@@ -8,11 +8,11 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning.checks import check_steps
+from sb3_clearning.runs.checkpoint_folder import CheckpointFolder
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import check_finite_weights
+from sb3_clearning.runs.resumable_td3 import ResumableTD3
 from sb3_clearning.runs.signals import Interrupts
-from sb3_clearning.runs.snapshot import RunState
-from sb3_clearning.runs.store import CheckpointFolder
 
 
 class ResumableCheckpoint(BaseCallback):
@@ -34,7 +34,7 @@ class ResumableCheckpoint(BaseCallback):
     :param verbose: 1: print what is written
     """
 
-    model: RunState
+    model: ResumableTD3
 
     def __init__(self, folder: str | Path, every: int = 10_000, keep: int = 2, verbose: int = 0):
         super().__init__(verbose)
@@ -67,15 +67,14 @@ class ResumableCheckpoint(BaseCallback):
     # -- the callback --------------------------------------------------------------------------------------------------
 
     def _init_callback(self) -> None:
-        if not isinstance(self.model, RunState):
+        if not isinstance(self.model, ResumableTD3):
             raise ValueError(
                 f"ResumableCheckpoint is for CLearning and GoalTD3, not for {type(self.model).__name__}: use SB3's "
                 "CheckpointCallback."
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
         session = self.model.session
         session.exit_stack.enter_context(run_lock(self.folder))
-        session.exit_stack.enter_context(self._interrupts.watched())
+        session.exit_stack.enter_context(self._interrupts.deferred())
         session.exit_stack.callback(self._deactivate)
         self._active, session.on_env_death = True, self._on_env_death
         self._claim_folder()

@@ -6,23 +6,29 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-LOCK_NAME = "run.lock"
-
 
 class FolderInUseError(RuntimeError):
     """Another run writes into the folder."""
 
 
 @contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Lock a folder. The system releases it when the process ends, however it ends."""
-    lock = FileLock(folder / LOCK_NAME)
+def run_lock(folder: Path, name: str = "run.lock", seconds: float = 0.0, error: Exception | None = None) -> Iterator[None]:
+    """
+    Lock a folder, which is created if it does not exist. The system releases it when the process ends, however it ends.
+
+    :param folder: The folder
+    :param name: The name of the lock's file
+    :param seconds: How long to wait for a process that holds it
+    :param error: What is raised if it still does; None: a :class:`FolderInUseError`
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / name)
     try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise FolderInUseError(
+        lock.acquire(timeout=seconds, poll_interval=0.2)
+    except Timeout as timeout:
+        raise error or FolderInUseError(
             f"Another run writes its checkpoints into {folder}. Give this run another folder, or stop the other one."
-        ) from error
+        ) from timeout
     try:
         yield
     finally:

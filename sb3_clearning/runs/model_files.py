@@ -18,10 +18,11 @@ from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, wri
 from sb3_clearning.files.json_values import is_count
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.runs.checkpoint_folder import CheckpointFolder
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import DivergedError, build_model, check_finite_weights, snapshot_model
-from sb3_clearning.runs.snapshot import RunState, restore_normalization, snapshot_normalization
-from sb3_clearning.runs.store import CheckpointFolder
+from sb3_clearning.runs.normalization import restore_normalization, snapshot_normalization
+from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 SelfModelFiles = TypeVar("SelfModelFiles", bound="ModelFiles")
 
@@ -29,7 +30,7 @@ SelfModelFiles = TypeVar("SelfModelFiles", bound="ModelFiles")
 _MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")
 
 
-class ModelFiles(RunState):
+class ModelFiles(ResumableTD3):
     """The part of :class:`GoalAlgorithm` that reads and writes files."""
 
     @classmethod

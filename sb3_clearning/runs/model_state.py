@@ -12,12 +12,12 @@ from gymnasium import spaces
 from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_clearning.files.array_file import UnreadableFileError
+from sb3_clearning.files.array_file import UnreadableFileError, under_prefix
 from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_space
 
 if TYPE_CHECKING:
     from sb3_clearning.runs.model_files import ModelFiles
-    from sb3_clearning.runs.snapshot import RunState
+    from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 Model = TypeVar("Model", bound="ModelFiles")
 
@@ -39,14 +39,14 @@ class DivergedError(ValueError):
         super().__init__(f"{what}: training has diverged. Use a lower `learning_rate` or `w_clip` (of CLearning).")
 
 
-def check_finite_weights(model: "RunState") -> None:
+def check_finite_weights(model: "ResumableTD3") -> None:
     """Raise an error if training has diverged, before a good file is replaced by one that nobody can use."""
     for name, tensor in model.policy.state_dict().items():
         if tensor.is_floating_point() and not th.isfinite(tensor).all():
             raise DivergedError(f"The weights `{name}` are not finite")
 
 
-def snapshot_model(model: "RunState") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def snapshot_model(model: "ResumableTD3") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """:return: The JSON part of a model, and the arrays of its weights and optimizers"""
     arguments, not_held = {}, {}
     for name, value in [("policy", model.policy_class), *model.constructor_arguments().items()]:
@@ -149,11 +149,11 @@ def _lists_of_numbers(value: Any) -> Iterator[list[int]]:
             yield from _lists_of_numbers(item)
 
 
-def restore_parameters(model: "RunState", content: dict[str, Any], arrays: dict[str, np.ndarray], where: str) -> None:
+def restore_parameters(model: "ResumableTD3", content: dict[str, Any], arrays: dict[str, np.ndarray], where: str) -> None:
     """Set weights and optimizers from what :func:`snapshot_model` returned, after a check against the model's own."""
     own = model.get_parameters()
     ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
-    weights = {name.removeprefix("policy/"): _tensor(array) for name, array in arrays.items() if name.startswith("policy/")}
+    weights = {name: _tensor(array) for name, array in under_prefix(arrays, "policy/").items()}
     weights = model.policy.upgraded(weights)
     theirs = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
     if ours != theirs:
@@ -169,7 +169,7 @@ def restore_parameters(model: "RunState", content: dict[str, Any], arrays: dict[
 
 
 def _optimizer_state(
-    owner: str, own: dict[str, Any], groups: Any, arrays: dict[str, np.ndarray], model: "RunState", where: str
+    owner: str, own: dict[str, Any], groups: Any, arrays: dict[str, np.ndarray], model: "ResumableTD3", where: str
 ) -> dict[str, Any]:
     """:return: The optimizer's state for its ``load_state_dict``, checked against the fresh one's"""
     groups = decode(groups)
@@ -186,14 +186,12 @@ def _optimizer_state(
         part = getattr(part, name)
     parameters = [parameter for group in part.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, th.Tensor]] = {}
-    for name, array in arrays.items():
-        if not name.startswith(f"{owner}/"):
-            continue
-        index, _, slot = name.removeprefix(f"{owner}/").partition("/")
+    for name, array in under_prefix(arrays, f"{owner}/").items():
+        index, _, slot = name.partition("/")
         if not index.isascii() or not index.isdigit() or int(index) >= len(parameters) or not slot.isidentifier():
-            raise UnreadableFileError(f"{where}: the state {name!r} belongs to no parameter.")
+            raise UnreadableFileError(f"{where}: the state '{owner}/{name}' belongs to no parameter.")
         if array.shape not in ((), tuple(parameters[int(index)].shape)) or array.dtype.kind not in "fiu":
-            raise UnreadableFileError(f"{where}: shape mismatch of the state {name!r} and its parameter.")
+            raise UnreadableFileError(f"{where}: shape mismatch of the state '{owner}/{name}' and its parameter.")
         state.setdefault(int(index), {})[slot] = _tensor(array)
     if len({frozenset(slots) for slots in state.values()}) > 1:
         raise UnreadableFileError(f"{where}: the state of `{owner}` is incomplete.")

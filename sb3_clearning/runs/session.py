@@ -1,4 +1,4 @@
-"""RunSession: the one owner of a run's state beyond model and buffer, and of the order in which a run starts and resumes."""
+"""RunSession: how a run starts, resumes, checkpoints and ends."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sb3_clearning.runs.checkpoint_folder import Checkpoint, CheckpointFolder
 from sb3_clearning.runs.env_faults import explain_env_failures
 from sb3_clearning.runs.model_state import snapshot_model
-from sb3_clearning.runs.store import Checkpoint, CheckpointFolder
 
 if TYPE_CHECKING:
-    from sb3_clearning.runs.snapshot import RunState
+    from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 
 class EpisodeLog:
@@ -44,7 +44,7 @@ class PendingResume(NamedTuple):
 
 class RunSession:
     """
-    A model's run: in which order it starts, resumes, writes checkpoints and ends. The model passes itself to each method: a
+    How a model's run starts, resumes, checkpoints and ends. The model passes itself to each method: a
     reference back to it would keep its buffer in memory until the next garbage collection.
     """
 
@@ -57,14 +57,14 @@ class RunSession:
         self.episodes: EpisodeLog | None = None
         #: What callbacks undo when the call ends, however it ends.
         self.exit_stack = contextlib.ExitStack()
-        #: Called when environments have died, before the error is raised. Set while a checkpoint callback is active.
+        #: Called when an environment process has died, before the error is raised. Set while a checkpoint callback is active.
         self.on_env_death: Callable[[], None] | None = None
         self.last_checkpoint: Path | None = None
         self.pending: PendingResume | None = None
         self._training = False
 
     @contextlib.contextmanager
-    def call(self, model: "RunState", offline: bool) -> Iterator[None]:
+    def call(self, model: "ResumableTD3", offline: bool) -> Iterator[None]:
         """A call of ``learn`` or ``learn_offline``: errors get a note on how to resume, and cleanup always happens."""
         self.offline, self._training = offline, False
 
@@ -75,7 +75,7 @@ class RunSession:
             yield
 
     @contextlib.contextmanager
-    def begin(self, model: "RunState", call: LearnCall) -> Iterator[LearnCall]:
+    def begin(self, model: "ResumableTD3", call: LearnCall) -> Iterator[LearnCall]:
         """
         The start of a call. SB3's ``_setup_learn`` runs inside: it resets environments and initializes callbacks.
 
@@ -104,7 +104,7 @@ class RunSession:
         self.pending = PendingResume(checkpoint, files)
         self.last_checkpoint = checkpoint.path.resolve()
 
-    def write_checkpoint(self, model: "RunState", files: CheckpointFolder, schedule: dict[str, Any]) -> Path:
+    def write_checkpoint(self, model: "ResumableTD3", files: CheckpointFolder, schedule: dict[str, Any]) -> Path:
         """
         Write the state between two steps.
 
@@ -118,7 +118,7 @@ class RunSession:
         self.last_checkpoint = path.resolve()
         return path
 
-    def hint(self, model: "RunState") -> str:
+    def hint(self, model: "ResumableTD3") -> str:
         """:return: How to resume, for error messages"""
         if self.last_checkpoint is not None and self.last_checkpoint.exists():
             folder = str(self.last_checkpoint.parent)

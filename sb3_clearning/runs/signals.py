@@ -18,7 +18,7 @@ class Interrupts:
         self.received: signal.Signals | None = None
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def deferred(self) -> Iterator[None]:
         """Watch for signals. Only the main thread can."""
         self.received = None
         if threading.current_thread() is not threading.main_thread():

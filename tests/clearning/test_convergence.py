@@ -5,7 +5,7 @@ converges to log p+(g | s, a) / p(g), which linear algebra gives.
 All probabilities are fractions with a small denominator, so that a batch can hold every transition as often as it occurs, with
 every random goal and next action: the loss functions see an ordinary batch, whose mean is the exact expectation. Only futures,
 for Monte Carlo, are drawn, by simulation. Training repeats the paper's assignment: the weights w are held while the loss is
-minimised.
+minimized.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ import torch as th
 
 from sb3_clearning import CLearning, losses
 from tests.support.goal_envs import PointEnv
+from tests.support.labelled_losses import mixed_labelled, td_labelled
 from tests.support.small_models import small_model
 
 N_STATES, N_ACTIONS = 4, 2
@@ -122,8 +123,8 @@ def _simulate_futures(mdp: MDP, gamma: float, seed: int) -> tuple[th.Tensor, th.
     return th.as_tensor(states), th.as_tensor(actions), th.as_tensor(goals)
 
 
-def _minimise(loss: Callable[[th.Tensor], th.Tensor], logits: th.Tensor) -> th.Tensor:
-    """:return: The table that minimises the loss, from the given one on"""
+def _minimize(loss: Callable[[th.Tensor], th.Tensor], logits: th.Tensor) -> th.Tensor:
+    """:return: The table that minimizes the loss, from the given one on"""
     table = logits.clone().requires_grad_()
     optimizer = th.optim.LBFGS([table], max_iter=60, tolerance_grad=1e-8, line_search_fn="strong_wolfe")
 
@@ -146,7 +147,7 @@ def _train(loss: Callable[[th.Tensor, th.Tensor], th.Tensor], assignments: int) 
     logits = th.zeros(N_STATES, N_ACTIONS, N_STATES, dtype=th.float64)
     for _ in range(assignments):
         held = logits
-        logits = _minimise(lambda table, held=held: loss(table, held), logits)  # type: ignore[misc]
+        logits = _minimize(lambda table, held=held: loss(table, held), logits)  # type: ignore[misc]
     return logits.numpy()
 
 
@@ -222,13 +223,13 @@ def test_td_converges_off_policy_for_another_policy_than_the_collecting_one(seed
 @pytest.mark.parametrize("form", ["bce", "mse"])
 def test_td_as_a_labelled_loss_has_the_same_fixed_point_in_both_forms(seed: int, gamma: float, form: str) -> None:
     mdp = _random_mdp(seed)
-    logits = _td(losses.td_cross_entropy, _enumerate(mdp, mdp.evaluated[:, :1]), gamma, form=form)
+    logits = _td(td_labelled, _enumerate(mdp, mdp.evaluated[:, :1]), gamma, form=form)
     _assert_log_ratio(logits, mdp, _action_probabilities(mdp.evaluated), gamma)
 
 
 @pytest.mark.parametrize(
     ("loss_function", "seed", "gamma"),
-    [(losses.mixed_loss, 0, 0.5), (losses.mixed_cross_entropy, 1, 0.8), (losses.mixed_loss, 2, 0.9)],
+    [(losses.mixed_loss, 0, 0.5), (mixed_labelled, 1, 0.8), (losses.mixed_loss, 2, 0.9)],
 )
 def test_the_mixture_converges_on_policy(loss_function: Callable[..., th.Tensor], seed: int, gamma: float) -> None:
     mdp, lambda_ = _random_mdp(seed), 0.6

@@ -25,7 +25,7 @@ from sb3_clearning.common.input_scaling import fit_extractors
 from sb3_clearning.common.standardizing_extractor import (
     LAST_FIT,
     LIMIT,
-    MOST_CHANGE,
+    MAX_RESCALE_FACTOR,
     SMALLEST_DEVIATION,
     StandardizingExtractor,
 )
@@ -462,7 +462,7 @@ def test_polyak_averaging_commutes_with_a_refit() -> None:
 def test_weights_of_what_was_all_but_constant_keep_their_size() -> None:
     policy: Any = fitted_policy("deterministic")
     states = states_of(policy, 400, 1)
-    for column, factor in enumerate((100.0, 1 / 100, 0.9 * MOST_CHANGE)):
+    for column, factor in enumerate((100.0, 1 / 100, 0.9 * MAX_RESCALE_FACTOR)):
         states["observation"][:, column] *= factor
     columns = policy.actor.features_extractor._columns["observation"]
     before = policy.actor.mu[0].weight[:, columns].clone()
@@ -474,7 +474,7 @@ def test_weights_of_what_was_all_but_constant_keep_their_size() -> None:
         standardizing_extractor.SMALLEST_DEVIATION = SMALLEST_DEVIATION
     ratio = (policy.actor.mu[0].weight[:, columns] / before).mean(dim=0).tolist()
     assert ratio[:2] == pytest.approx([1, 1])
-    assert ratio[2] == pytest.approx(0.9 * MOST_CHANGE, rel=0.1)
+    assert ratio[2] == pytest.approx(0.9 * MAX_RESCALE_FACTOR, rel=0.1)
 
 
 class OwnExtractor(StandardizingExtractor):

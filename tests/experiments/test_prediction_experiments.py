@@ -207,7 +207,7 @@ def test_a_locomotion_split_keeps_test_episodes_apart() -> None:
         split(read_dataset(data), "test", seed=0, horizon=200)
 
 
-def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardised_states(tmp_path: Path) -> None:
+def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardized_states(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
     task = locomotion_data.TASKS["hopper"]
     agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)
@@ -218,10 +218,10 @@ def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardised
     assert isinstance(seen, RunningMeanStd)
     mean, variance = seen.mean, seen.var
     assert np.abs(variance - 1).max() > 0.1  # it has seen the environment
-    standardised = ((states - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10).astype(np.float32)
+    standardized = ((states - mean) / np.sqrt(variance + 1e-8)).clip(-10, 10).astype(np.float32)
     for one in (agent, again):
         one.model.set_random_seed(1)
-        expected = one.model.predict(standardised, deterministic=False)[0]
+        expected = one.model.predict(standardized, deterministic=False)[0]
         one.model.set_random_seed(1)
         assert np.allclose(one.act(states), expected, atol=1e-5)
     longer = locomotion_data.train_agent(task, 4096, 0, tmp_path)

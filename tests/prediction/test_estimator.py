@@ -167,6 +167,17 @@ def test_a_table_policy_for_unnumbered_observations() -> None:
     assert np.abs(estimate.value - exact[:, 0, 2]).max() < 0.08
 
 
+def test_a_table_as_a_list_is_the_same_as_an_array() -> None:
+    mdp = random_tabular(3)
+    data = mdp.collect(200, seed=1)
+    table = np.full((5, 3), 1 / 3)  # one state and one action more than the data has
+    one, two = (
+        FutureStateEstimator(GAMMA, hidden=(8,), seed=0).fit(data, policy, steps=20) for policy in (table, table.tolist())
+    )
+    query = np.array([4]), np.array([2]), np.arange(5)
+    assert np.array_equal(one.log_ratio(*query), two.log_ratio(*query))
+
+
 @pytest.mark.parametrize("kind", [FutureStateEstimator, HindsightQEstimator, OneStepModel])
 def test_a_model_that_was_trained_in_a_normalization(kind: type[FuturePredictor]) -> None:
     env = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))

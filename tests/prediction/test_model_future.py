@@ -59,7 +59,7 @@ def test_the_ratio_of_a_density_that_integrates_to_more(observations: dict[str, 
     )
 
 
-def test_observations_are_normalised_as_in_training(observations: dict[str, np.ndarray]) -> None:
+def test_observations_are_normalized_as_in_training(observations: dict[str, np.ndarray]) -> None:
     env = VecNormalize(DummyVecEnv([ContinuousGridworld]), norm_reward=False)
     model = small_model(env, lambda_on_w=True).learn(40)
     goals = observations["achieved_goal"]

@@ -106,21 +106,21 @@ def test_an_absorbing_termination_among_episodes_that_are_cut(n_steps: float, me
     assert np.abs(predicted - exact[:2]).max() < 0.05
 
 
-def one_step_loss(stack: Any, settings: Any, classifiers: Any, target: Any) -> th.Tensor:
+def one_step_loss(sampler: Any, settings: Any, classifiers: Any, target: Any) -> th.Tensor:
     """The loss of one-step TD and mixed C-learning, written out without windows or discounts."""
-    rows = stack.transitions()
+    rows = sampler.sample_rows()
     random_rows = np.tile(rows, (1, settings.n_random))
     index = th.from_numpy(rows.reshape(-1))
-    pairs = stack.pairs[index].reshape(*rows.shape, -1)
-    goals = [stack.random_goals(), stack.goals[index].reshape(*rows.shape, -1)]
+    pairs = sampler.pairs[index].reshape(*rows.shape, -1)
+    goals = [sampler.random_goals(), sampler.goals[index].reshape(*rows.shape, -1)]
     if settings.method == "mixed":
-        goals.append(stack.future_goals(rows))
+        goals.append(sampler.future_goals(rows))
     inputs = [th.cat([pairs.repeat(1, goal.shape[1] // rows.shape[1], 1), goal], dim=-1) for goal in goals]
     random, next_, *future = classifiers(th.cat(inputs, dim=1)).split([part.shape[1] for part in inputs], dim=1)
     limit = float(np.log(1 / (1 - settings.gamma)))
     with th.no_grad():
-        w = stack.next_values(random_rows, goals[0], lambda x: target(x).clamp(max=limit).exp())
-    ended = th.as_tensor(stack.terminations)
+        w = sampler.next_values(random_rows, goals[0], lambda x: target(x).clamp(max=limit).exp())
+    ended = th.as_tensor(sampler.terminations)
     if settings.absorbing:
         w = w.masked_fill(ended[random_rows], 0.0)
     gamma, lambda_ = settings.gamma, 1.0 if settings.method == "td" else settings.lambda_

@@ -385,9 +385,6 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("losses.td_loss", lambda: losses.td_loss(LOGITS, LOGITS, th.zeros(3), 0.9), "batches of different sizes: .*'w': .3,"),
     ("losses.td_loss", lambda: losses.td_loss(LOGITS, LOGITS, LOGITS, 2.0), r"`gamma` must be at least 0 and at most 1, not 2\.0"),
     ("losses.mixed_loss", lambda: losses.mixed_loss(LOGITS, LOGITS, LOGITS, LOGITS, 0.9, -1), "`lambda_` must be at least 0"),
-    ("losses.mc_cross_entropy", lambda: losses.mc_cross_entropy(LOGITS, LOGITS, "hinge"), r"`form` must be one of \('bce', 'mse'\)"),
-    ("losses.td_cross_entropy", lambda: losses.td_cross_entropy(LOGITS, LOGITS, th.zeros(3), 0.9), "batches of different sizes"),
-    ("losses.mixed_cross_entropy", lambda: losses.mixed_cross_entropy(LOGITS, LOGITS, LOGITS, LOGITS, 0.9, NAN), "`lambda_` must be .* not nan"),
     ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, th.zeros(3), 0.9, 0.5), "batches of different sizes"),
     ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, LOGITS, 0.9, 2.0), "`lambda_` must be at least 0"),
     # -- the wrappers; more in test_wrappers.py
@@ -432,7 +429,7 @@ NOT_CALLED_BY_USERS = {"GoalBatch", "__version__", *ERRORS}
 #: What SB3 or the package calls with what it has made itself.
 CALLED_BY_SB3 = {
     # of the package's own checkpoints
-    *("begin_episodes", "replay_environments", "restore", "restore_generators", "restore_run", "snapshot_segment"),
+    *("begin_episodes", "replay_environments", "reserve_slots", "restore", "restore_generators", "restore_run"),
     "collect_rollouts",
     "make_actor",
     "make_critic",
@@ -464,8 +461,6 @@ def test_every_public_name_is_in_the_table() -> None:
     losses_of_logits = {
         f"losses.{name}"
         for name, function in inspect.getmembers(losses, inspect.isfunction)
-        if function.__module__ == losses.__name__
-        and name.endswith(("_loss", "_entropy", "_weight"))
-        and name != "cross_entropy"
+        if function.__module__ == losses.__name__ and name.endswith(("_loss", "_weight"))
     }
     assert losses_of_logits - {"losses.random_label_and_weight"} <= named

@@ -25,7 +25,7 @@ def weights(model: GoalAlgorithm) -> dict[str, th.Tensor]:
 
 def is_fast(model: GoalAlgorithm) -> bool:
     """:return: Whether the fast updater would do the next updates"""
-    return isinstance(model._updater.ready(), FastUpdater)
+    return isinstance(model._updater.select(), FastUpdater)
 
 
 def use_autograd(model: GoalAlgorithm) -> None:

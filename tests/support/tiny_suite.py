@@ -12,9 +12,9 @@ from pathlib import Path
 import yaml
 
 from sb3_clearning.experiments.suite.config import Run, Suite
+from sb3_clearning.experiments.suite.output_folder import OutputFolder
 from sb3_clearning.experiments.suite.run import execute
 from sb3_clearning.experiments.suite.run_folder import write_description
-from sb3_clearning.experiments.suite.table import Output
 
 #: What a run's rows must agree in, however it was interrupted.
 MEASURED = (
@@ -100,7 +100,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
 
 def undisturbed(runs: list[Run], folder: Path) -> list[dict[str, str]]:
     """:return: The rows of the runs, one after the other, without an interruption"""
-    output = Output(folder)
+    output = OutputFolder(folder)
     for run in runs:
         write_description(run, output.run_folder(run))
         execute(run, output.run_folder(run))

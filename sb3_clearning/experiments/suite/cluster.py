@@ -8,9 +8,9 @@ from typing import Any
 
 from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.output_folder import OutputFolder
 from sb3_clearning.experiments.suite.run import execute
 from sb3_clearning.experiments.suite.run_folder import LOG, append_log, read_description, write_description
-from sb3_clearning.experiments.suite.table import Output
 
 #: How often a run is restarted after its node or process was lost.
 RETRIES = 20
@@ -51,7 +51,7 @@ def run_on_node(folder: str) -> None:
 
 
 def run_all(
-    runs: list[Run], output: Output, address: str, report: Callable[[set[str], set[str], int | None], None]
+    runs: list[Run], output: OutputFolder, address: str, report: Callable[[set[str], set[str], int | None], None]
 ) -> set[str]:
     """
     :param address: The cluster's address for ``ray.init``: "auto", "host:port", or "local" for a cluster of this machine alone
@@ -59,7 +59,7 @@ def run_all(
     :return: The names of the runs that failed
     """
     ray = _ray()
-    output = Output(output.folder.resolve())
+    output = OutputFolder(output.folder.resolve())
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False, logging_level="warning")
     # max_calls: a new process for each run.

@@ -8,10 +8,10 @@ from pathlib import Path
 from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite import cluster, local
 from sb3_clearning.experiments.suite.config import SHIPPED, Run, Suite
+from sb3_clearning.experiments.suite.output_folder import OutputFolder
 from sb3_clearning.experiments.suite.progress import Progress, status
 from sb3_clearning.experiments.suite.run import end_with_parent, execute
 from sb3_clearning.experiments.suite.run_folder import RunIsTaken, last_line, read_description
-from sb3_clearning.experiments.suite.table import Output
 from sb3_clearning.experiments.tables.sweep import command_line
 
 DESCRIPTION = f"""
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> None:
         print(listing(suite))
         return
     runs = suite.runs(options.matrix, options.tasks, options.methods, options.seeds, options.steps)
-    output = Output(options.output)
+    output = OutputFolder(options.output)
     if options.status:
         print(status(runs, output, options.jobs))
         return
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> None:
     prepare(runs, output, options.redo)
     progress = Progress(runs, output, options.jobs)
     progress(set(), set())
-    missing = [run for run in runs if output.state(run).done < run.steps]
+    missing = [run for run in runs if output.progress(run).done < run.steps]
     try:
         if options.ray:
             failed = cluster.run_all(missing, output, options.ray, progress)
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> None:
     finish(missing, failed, output)
 
 
-def report(matrix: str, runs: list[Run], suite: Suite, output: Output) -> Path:
+def report(matrix: str, runs: list[Run], suite: Suite, output: OutputFolder) -> Path:
     """:return: The report"""
     from sb3_clearning.experiments.suite.report import write_report
 
@@ -111,9 +111,9 @@ def run_here(folder: Path, parent: int | None) -> None:
         raise SystemExit(str(error)) from error
 
 
-def prepare(runs: list[Run], output: Output, redo: bool) -> None:
+def prepare(runs: list[Run], output: OutputFolder, redo: bool) -> None:
     """Archive runs with other settings if ``redo``; raise an error for them otherwise."""
-    states = [(run, output.state(run)) for run in runs]
+    states = [(run, output.progress(run)) for run in runs]
     for run, state in states:
         if state.passed(run):
             steps = ", ".join(row["step"] for row in state.rows)
@@ -136,7 +136,7 @@ def prepare(runs: list[Run], output: Output, redo: bool) -> None:
         raise UsageError(f"{error} Wait until it ends, or choose another --output.") from error
 
 
-def finish(runs: list[Run], failed: set[str], output: Output) -> None:
+def finish(runs: list[Run], failed: set[str], output: OutputFolder) -> None:
     """Exit with the last line of each failed run's log."""
     if failed:
         lines = [f"  {run.name}: {last_line(output.run_folder(run))}" for run in runs if run.name in failed]

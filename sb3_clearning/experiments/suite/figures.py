@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates
+from sb3_clearning.experiments.suite.intervals import IntervalEstimate, curve_estimates
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def plot_estimates(groups: dict[str, dict[str, Estimate]], path: Path) -> None:
+def plot_estimates(groups: dict[str, dict[str, IntervalEstimate]], path: Path) -> None:
     """Estimates with their intervals, a panel for each group."""
     most = max(len(estimates) for estimates in groups.values())
     figure = _figure(figsize=(4.6 * len(groups), 0.4 * most + 1.2))
@@ -91,7 +91,7 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
     places = np.arange(len(ratios))
     predicted = (1 + gamma) / 2
     for panel, measure in zip(figure.subplots(1, 2), (SUCCESS, FINAL), strict=True):
-        found: dict[int, Estimate] = {}
+        found: dict[int, IntervalEstimate] = {}
         for place, method in enumerate(ratios.values()):
             values = scores.final(task, method, measure)
             if len(values):

@@ -9,7 +9,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv
 
-from sb3_clearning.common.input_scaling import fit_extractors, is_due
+from sb3_clearning.common.input_scaling import fit_extractors, refit_is_due
 from sb3_clearning.common.noise import PinkActionNoise, PinkUniformActions
 from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
 
@@ -68,7 +68,7 @@ class HerTD3(TD3):
         """Do the updates; before them, take the statistics that observations are standardized with, where that is due."""
         assert isinstance(self.replay_buffer, HerReplayBuffer)
         n_steps = self.replay_buffer.size()
-        if is_due(self.policy, n_steps * self.n_envs):
+        if refit_is_due(self.policy, n_steps * self.n_envs):
             states = {key: array[:n_steps] for key, array in self.replay_buffer.observations.items()}
             flat = {key: array.reshape(-1, array.shape[-1]) for key, array in states.items()}
             fit_extractors(self.policy, flat, n_steps * self.n_envs)

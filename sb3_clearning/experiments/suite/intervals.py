@@ -15,7 +15,7 @@ REPETITIONS = 5000
 IMPROVEMENT_REPETITIONS = 300
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """
     An estimate and its interval.
 
@@ -39,12 +39,12 @@ def _rliable() -> Any:
     return library, metrics
 
 
-def curve_estimates(curve: dict[int, np.ndarray]) -> dict[int, Estimate]:
+def curve_estimates(curve: dict[int, np.ndarray]) -> dict[int, IntervalEstimate]:
     """
     :param curve: For each step the values of the seeds, ``(n_seeds,)``
     :return: For each step the mean over seeds and its interval
     """
-    estimates: dict[int, Estimate] = {}
+    estimates: dict[int, IntervalEstimate] = {}
     for n_seeds in {len(values) for values in curve.values()}:
         # Steps with the same seeds are resampled together.
         steps = [step for step, values in curve.items() if len(values) == n_seeds]
@@ -54,13 +54,13 @@ def curve_estimates(curve: dict[int, np.ndarray]) -> dict[int, Estimate]:
 
 
 @lru_cache(maxsize=10_000)  # tables and pictures ask for the same ones
-def _means(values: tuple[tuple[float, ...], ...]) -> list[Estimate]:
+def _means(values: tuple[tuple[float, ...], ...]) -> list[IntervalEstimate]:
     """:return: For each step the mean over seeds and its interval"""
     scores = np.array(values).T[:, None, :]  # (seeds, one task, steps)
     if len(scores) == 1:
-        return [Estimate(value, value, value, 1) for value in scores[0, 0].tolist()]
+        return [IntervalEstimate(value, value, value, 1) for value in scores[0, 0].tolist()]
     points, (low, high) = _interval(scores, lambda sample: sample.mean(axis=(0, 1)), REPETITIONS)
-    return [Estimate(float(p), float(a), float(b), len(scores)) for p, a, b in zip(points, low, high, strict=True)]
+    return [IntervalEstimate(float(p), float(a), float(b), len(scores)) for p, a, b in zip(points, low, high, strict=True)]
 
 
 def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int) -> tuple[np.ndarray, np.ndarray]:
@@ -76,17 +76,17 @@ def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int
     return points[""], intervals[""]
 
 
-def interquartile_mean(scores: np.ndarray) -> Estimate:
+def interquartile_mean(scores: np.ndarray) -> IntervalEstimate:
     """
     :param scores: ``(n_seeds, n_tasks)``
     :return: The mean of the middle half of all values, and its interval
     """
     _, metrics = _rliable()
     point, limits = _interval(scores, lambda sample: np.array([metrics.aggregate_iqm(sample)]), REPETITIONS)
-    return Estimate(float(point[0]), float(limits[0, 0]), float(limits[1, 0]), len(scores))
+    return IntervalEstimate(float(point[0]), float(limits[0, 0]), float(limits[1, 0]), len(scores))
 
 
-def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> Estimate:
+def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> IntervalEstimate:
     """
     :param ours: ``(n_seeds, n_tasks)``; more is better
     :param theirs: ``(n_other_seeds, n_tasks)``
@@ -98,4 +98,4 @@ def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> Estimate
         return np.array([metrics.probability_of_improvement(x, y)])
 
     point, limits = _interval((ours, theirs), probability, IMPROVEMENT_REPETITIONS)
-    return Estimate(float(point[0]), float(limits[0, 0]), float(limits[1, 0]), min(len(ours), len(theirs)))
+    return IntervalEstimate(float(point[0]), float(limits[0, 0]), float(limits[1, 0]), min(len(ours), len(theirs)))

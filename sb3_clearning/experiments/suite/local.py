@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 
 from sb3_clearning.experiments.suite.config import Run
+from sb3_clearning.experiments.suite.output_folder import OutputFolder
 from sb3_clearning.experiments.suite.run_folder import LOG, append_log, write_description
-from sb3_clearning.experiments.suite.table import Output
 
 #: Seconds between two checks of the processes.
 POLL_SECONDS = 0.5
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
 
 
-def start(run: Run, output: Output) -> subprocess.Popen[bytes]:
+def start(run: Run, output: OutputFolder) -> subprocess.Popen[bytes]:
     """:return: The process that does the run; what it prints goes to ``log.txt`` in the run's folder"""
     folder = output.run_folder(run)
     write_description(run, folder)
@@ -28,7 +28,7 @@ def start(run: Run, output: Output) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True)
 
 
-def run_all(runs: list[Run], output: Output, jobs: int, report: Callable[[set[str], set[str]], None]) -> set[str]:
+def run_all(runs: list[Run], output: OutputFolder, jobs: int, report: Callable[[set[str], set[str]], None]) -> set[str]:
     """
     :param report: Is called often, with the names of the active runs and of those that failed
     :return: The names of the runs that failed

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from sb3_clearning.experiments.suite.config import Run
-from sb3_clearning.experiments.suite.table import Output, State
+from sb3_clearning.experiments.suite.output_folder import OutputFolder, RunProgress
 
 
 def duration(seconds: float) -> str:
@@ -38,7 +38,7 @@ class Forecast:
         return per_step * max(run.steps - done, 0)
 
 
-def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict[str, str]], jobs: int) -> float:
+def time_left(runs: Sequence[Run], states: dict[str, RunProgress], rows: Iterable[dict[str, str]], jobs: int) -> float:
     """:return: Seconds until all are done; the longest single run is a lower limit"""
     forecast = Forecast(rows)
     # A run with other settings is repeated from the start.
@@ -49,7 +49,7 @@ def time_left(runs: Sequence[Run], states: dict[str, State], rows: Iterable[dict
 class Progress:
     """Keeps the table up to date during the runs and prints the progress at every new row."""
 
-    def __init__(self, runs: Sequence[Run], output: Output, jobs: int):
+    def __init__(self, runs: Sequence[Run], output: OutputFolder, jobs: int):
         self.runs, self.output, self.jobs = runs, output, jobs
         self.last: dict[str, int] = {}
         self.next_look = 0.0
@@ -60,7 +60,7 @@ class Progress:
         if time.monotonic() < self.next_look and active:
             return
         self.next_look = time.monotonic() + 2
-        states = {run.name: self.output.state(run) for run in self.runs}
+        states = {run.name: self.output.progress(run) for run in self.runs}
         done = {name: state.done for name, state in states.items()}
         if done == self.last:
             return
@@ -79,9 +79,9 @@ class Progress:
         print(text + (f", {len(failed)} failed" if failed else ""), flush=True)
 
 
-def status(runs: Sequence[Run], output: Output, jobs: int) -> str:
+def status(runs: Sequence[Run], output: OutputFolder, jobs: int) -> str:
     """:return: The progress of each seed, by task and method"""
-    states = {run.name: output.state(run) for run in runs}
+    states = {run.name: output.progress(run) for run in runs}
     cells: dict[tuple[str, str], list[str]] = {}
     finished = 0
     for run in sorted(runs, key=lambda run: run.seed):

@@ -6,7 +6,7 @@ from pathlib import Path
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_estimates, plot_ratio
 from sb3_clearning.experiments.suite.intervals import (
-    Estimate,
+    IntervalEstimate,
     curve_estimates,
     interquartile_mean,
     probability_of_improvement,
@@ -27,7 +27,7 @@ CHANCE = (
 )
 
 
-def text_of(estimate: Estimate, digits: int) -> str:
+def text_of(estimate: IntervalEstimate, digits: int) -> str:
     """:return: The value, its interval and the number of seeds"""
     if estimate.n == 1:
         return f"{estimate.value:.{digits}f} (1 seed)"
@@ -82,7 +82,7 @@ def steps_of(scores: Scores, task: str) -> str:
     return " / ".join(f"{steps:,}" for steps in sorted({s for (name, _), s in scores.steps.items() if name == task}))
 
 
-def compare(ours: Estimate, theirs: Estimate, better: int) -> str:
+def compare(ours: IntervalEstimate, theirs: IntervalEstimate, better: int) -> str:
     """
     :param better: 1 if more is better, -1 if less is
     :return: "ahead", "behind", or "level" if the intervals overlap. A single seed has none, so that nothing is decided

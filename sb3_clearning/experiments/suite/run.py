@@ -18,7 +18,7 @@ from sb3_clearning.common.evaluation import evaluate_goals
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.experiments.suite import sb3_checkpoint
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, Run, find_algorithm, make_env
-from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, LOCK_SECONDS, ROWS, rows_of, run_lock, write_description
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, LOCK_SECONDS, ROWS, rows_of, suite_lock, write_description
 from sb3_clearning.experiments.tables.provenance import commit, versions
 from sb3_clearning.experiments.tables.rows import write_rows
 from sb3_clearning.runs.checkpoint import ResumableCheckpoint
@@ -135,7 +135,7 @@ def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:
     :param lock_seconds: How long to wait for another process that has the run
     """
     th.set_num_threads(1)
-    with run_lock(folder, lock_seconds):
+    with suite_lock(folder, lock_seconds):
         rows = rows_of(folder)
         if any(not run.has_settings_of(row) for row in rows):
             raise UsageError(f"{folder} has rows of other settings: repeat the run with --redo, or choose another --output.")

@@ -3,14 +3,13 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.tables.rows import Rows, read_rows
 from sb3_clearning.files.array_file import write_whole
+from sb3_clearning.runs.lock import run_lock
 
 ROWS = "rows.csv"
 CHECKPOINTS = "checkpoints"
@@ -23,19 +22,9 @@ class RunIsTaken(RuntimeError):
     """Another process works on the run."""
 
 
-@contextlib.contextmanager
-def run_lock(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold a folder. The system releases it when the process ends, even if it is killed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=seconds, poll_interval=0.2)
-    except Timeout as error:
-        raise RunIsTaken(f"Another process works on {folder}.") from error
-    try:
-        yield
-    finally:
-        lock.release()
+def suite_lock(folder: Path, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
+    """:return: A lock of a run's folder, beside that of its checkpoints. It raises :class:`RunIsTaken`"""
+    return run_lock(folder, "lock", seconds, RunIsTaken(f"Another process works on {folder}."))
 
 
 def write_description(run: Run, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sb3_clearning.experiments.suite import cluster
-from sb3_clearning.experiments.suite.table import Output
+from sb3_clearning.experiments.suite.output_folder import OutputFolder
 from tests.support.tiny_suite import measured, tiny_runs, undisturbed, wait_until, write_config
 
 
@@ -20,7 +20,7 @@ def test_a_lost_nodes_runs_go_on_from_their_checkpoints(tmp_path: Path, monkeypa
 
     runs = tiny_runs(write_config(tmp_path, steps=900), ["clearning", "next_state"])
     expected = undisturbed(runs, tmp_path / "undisturbed")
-    output = Output(tmp_path / "shared")
+    output = OutputFolder(tmp_path / "shared")
     few: dict[str, Any] = {
         "num_cpus": 1,
         "include_dashboard": False,
@@ -65,7 +65,7 @@ def test_a_class_that_a_node_has_not_is_said_once_and_not_tried_again(tmp_path: 
     ray = pytest.importorskip("ray")
     (run,) = tiny_runs(write_config(tmp_path), ["clearning"])[:1]
     run = dataclasses.replace(run, algorithm="not_on_this_node:Mine")
-    output = Output(tmp_path / "shared")
+    output = OutputFolder(tmp_path / "shared")
     try:
         ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80_000_000, log_to_driver=False)
         assert cluster.run_all([run], output, "local", lambda *_: None) == {run.name}

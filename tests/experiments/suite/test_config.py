@@ -11,7 +11,7 @@ from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, SHIPPED, Run, Suite
-from sb3_clearning.experiments.suite.table import Output
+from sb3_clearning.experiments.suite.output_folder import OutputFolder
 from sb3_clearning.experiments.tables.rows import read_rows
 from sb3_clearning.goal_td3.goal_td3 import RELABELLING
 from tests.support.tiny_suite import undisturbed, write_config
@@ -107,7 +107,7 @@ def test_the_examples_of_the_docs_make_runs(tmp_path: Path) -> None:
     assert row["step"] == "30"
     # SAC writes into the `policy_kwargs` that it is given.
     assert json.loads(row["settings"]) == settings
-    assert not Output(tmp_path / "out").state(run).other_settings
+    assert not OutputFolder(tmp_path / "out").progress(run).other_settings
 
 
 def test_runs_of_several_matrices_are_done_once(suite: Suite) -> None:

@@ -11,7 +11,12 @@ import pytest
 from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite.config import Run, Suite
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_ratio
-from sb3_clearning.experiments.suite.intervals import Estimate, curve_estimates, interquartile_mean, probability_of_improvement
+from sb3_clearning.experiments.suite.intervals import (
+    IntervalEstimate,
+    curve_estimates,
+    interquartile_mean,
+    probability_of_improvement,
+)
 from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, results_table, verdicts, write_report
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Scores
 from sb3_clearning.experiments.tables.rows import read_rows
@@ -115,14 +120,18 @@ def test_what_the_episodes_begin_with_is_shown(suite: Suite) -> None:
 
 
 def test_ahead_level_and_behind() -> None:
-    low, high, both = Estimate(0.2, 0.1, 0.3, 3), Estimate(0.8, 0.7, 0.9, 3), Estimate(0.5, 0.2, 0.8, 3)
+    low, high, both = (
+        IntervalEstimate(0.2, 0.1, 0.3, 3),
+        IntervalEstimate(0.8, 0.7, 0.9, 3),
+        IntervalEstimate(0.5, 0.2, 0.8, 3),
+    )
     assert compare(high, low, SUCCESS.better) == "ahead"
     assert compare(high, low, FINAL.better) == "behind"
     assert compare(both, low, SUCCESS.better) == compare(both, high, FINAL.better) == "level"
 
 
 def test_a_single_seed_decides_nothing() -> None:
-    one, three = Estimate(0.8, 0.8, 0.8, 1), Estimate(0.2, 0.1, 0.3, 3)
+    one, three = IntervalEstimate(0.8, 0.8, 0.8, 1), IntervalEstimate(0.2, 0.1, 0.3, 3)
     assert compare(one, three, SUCCESS.better) == compare(three, one, FINAL.better) == "undecided (better, 1 seed)"
     assert compare(one, three, FINAL.better) == compare(three, one, SUCCESS.better) == "undecided (worse, 1 seed)"
     assert compare(one, one, SUCCESS.better) == "level (1 seed)"

@@ -21,10 +21,10 @@ from sb3_clearning.experiments.suite import sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main, prepare
 from sb3_clearning.experiments.suite.config import Run, find_algorithm, make_env
 from sb3_clearning.experiments.suite.her_td3 import HerTD3
+from sb3_clearning.experiments.suite.output_folder import OutputFolder, RunProgress
 from sb3_clearning.experiments.suite.progress import time_left
 from sb3_clearning.experiments.suite.run import FIELDS, execute
-from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, ROWS, RunIsTaken, rows_of, run_lock, write_description
-from sb3_clearning.experiments.suite.table import Output, State
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, ROWS, RunIsTaken, rows_of, suite_lock, write_description
 from sb3_clearning.experiments.tables.rows import read_rows, write_rows
 from sb3_clearning.files.array_file import UnreadableFileError
 from tests.support.tiny_suite import finish, measured, start, table, tiny_runs, undisturbed, wait_until, write_config
@@ -50,9 +50,9 @@ def test_a_run_that_fails_again_and_again_has_the_same_rows(
         original(*arguments)
 
     monkeypatch.setattr(failing, fail_often)
-    output = Output(tmp_path / "disturbed")
+    output = OutputFolder(tmp_path / "disturbed")
     for run in runs:
-        while output.state(run).done < run.steps:
+        while output.progress(run).done < run.steps:
             with contextlib.suppress(OSError):
                 execute(run, output.run_folder(run))
     assert len(failures) >= 6
@@ -70,7 +70,7 @@ def _final_model(run: Run, folder: Path) -> OffPolicyAlgorithm:
 
 
 def _assert_same_weights(run: Run, first: Path, second: Path) -> None:
-    one, two = (_final_model(run, Output(folder).run_folder(run)) for folder in (first, second))
+    one, two = (_final_model(run, OutputFolder(folder).run_folder(run)) for folder in (first, second))
     for name, tensor in one.policy.state_dict().items():
         assert tensor.equal(two.policy.state_dict()[name]), name
 
@@ -78,7 +78,7 @@ def _assert_same_weights(run: Run, first: Path, second: Path) -> None:
 def test_a_run_keeps_what_was_learned_and_has_goals_of_its_own(tmp_path: Path) -> None:
     for run in tiny_runs(write_config(tmp_path)):
         undisturbed([run], tmp_path)
-        model = _final_model(run, Output(tmp_path).run_folder(run))
+        model = _final_model(run, OutputFolder(tmp_path).run_folder(run))
         assert model.replay_buffer is not None
         assert model.num_timesteps == model.replay_buffer.size() == 120
         assert model._n_updates == 100  # all but the warm-up's
@@ -120,7 +120,7 @@ def test_fewer_steps_without_an_evaluation_are_refused(tmp_path: Path, capsys: p
 def test_more_steps_for_a_finished_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=60), [method])
     before = undisturbed([run], tmp_path)
-    folder = Output(tmp_path).run_folder(run)
+    folder = OutputFolder(tmp_path).run_folder(run)
     longer = type(run)(**{**run.__dict__, "steps": 90})
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
@@ -150,7 +150,7 @@ def test_an_evaluation_leaves_no_trace_in_the_training(tmp_path: Path, monkeypat
 def test_lost_rows_are_not_made_up(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path), ["clearning"])
     undisturbed([run], tmp_path)
-    folder = Output(tmp_path).run_folder(run)
+    folder = OutputFolder(tmp_path).run_folder(run)
     (folder / "rows.csv").unlink()
     with pytest.raises(ValueError, match=r"no rows of the steps \[30, 60, 90\]"):
         execute(run, folder)
@@ -159,7 +159,7 @@ def test_lost_rows_are_not_made_up(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_never_unpickled(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=30), ["sb3_td3_her"])
     undisturbed([run], tmp_path)
-    folder = Output(tmp_path).run_folder(run)
+    folder = OutputFolder(tmp_path).run_folder(run)
     path = folder / "checkpoints" / "model.safetensors"
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
@@ -176,12 +176,12 @@ def _children(process: subprocess.Popen[str]) -> list[int]:
 @pytest.mark.parametrize("runs_too", [True, False])
 def test_kill_9_in_the_middle_of_the_matrix(runs_too: bool, tmp_path: Path) -> None:
     """The runner and the run at work are killed, or the runner alone."""
-    output = Output(tmp_path / "killed")
+    output = OutputFolder(tmp_path / "killed")
     # The second run is long while it is killed, so that it is surely in its middle.
     config = write_config(tmp_path, {"clearning": 120, "next_state": 29_000})
     first, second = tiny_runs(config)
     killed = start(config, output.folder)
-    wait_until(lambda: killed.poll() is not None or output.state(second).done > 0)
+    wait_until(lambda: killed.poll() is not None or output.progress(second).done > 0)
     assert killed.poll() is None
     children = _children(killed)
     killed.send_signal(signal.SIGKILL)
@@ -191,13 +191,13 @@ def test_kill_9_in_the_middle_of_the_matrix(runs_too: bool, tmp_path: Path) -> N
 
     def ended() -> bool:
         try:
-            with run_lock(output.run_folder(second), seconds=0):
+            with suite_lock(output.run_folder(second), seconds=0):
                 return True
         except RunIsTaken:
             return False
 
     wait_until(ended, 30)  # no run continues without its runner
-    finished, done = rows_of(output.run_folder(first)), output.state(second).done
+    finished, done = rows_of(output.run_folder(first)), output.progress(second).done
     assert [int(row["step"]) for row in finished] == [30, 60, 90, 120]
     # Two rows at least are made after the kill.
     config = write_config(tmp_path, {"clearning": 120, "next_state": done + 60})
@@ -213,8 +213,8 @@ def test_kill_9_in_the_middle_of_the_matrix(runs_too: bool, tmp_path: Path) -> N
 
 def test_two_commands_at_once_share_no_run(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
-    folder = Output(tmp_path).run_folder(run)
-    with run_lock(folder), pytest.raises(RunIsTaken, match="Another process"):
+    folder = OutputFolder(tmp_path).run_folder(run)
+    with suite_lock(folder), pytest.raises(RunIsTaken, match="Another process"):
         execute(run, folder, lock_seconds=0)
 
 
@@ -222,26 +222,26 @@ def test_commands_at_once_keep_each_others_rows_and_what_was_archive(tmp_path: P
     config = write_config(tmp_path, steps=30)
     first, second = (tiny_runs(config, [method])[0] for method in ("clearning", "next_state"))
     undisturbed([first], tmp_path / "out")
-    early = Output(tmp_path / "out")  # a command that has read the table with the first run in it
-    late = Output(tmp_path / "out")
+    early = OutputFolder(tmp_path / "out")  # a command that has read the table with the first run in it
+    late = OutputFolder(tmp_path / "out")
     undisturbed([second], tmp_path / "out")
     shutil.rmtree(early.folder / "runs")
     assert {row["method"] for row in early.merge()} == {"clearning", "next_state"}
     late.archive([first])
     assert {row["method"] for row in early.merge()} == {"next_state"} == {row["method"] for row in table(early.folder)}
-    assert early.state(first) == ([], 0, False)
+    assert early.progress(first) == ([], 0, False)
 
 
 def test_a_run_that_another_command_holds_keeps_its_settings(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=60), ["clearning"])
-    output = Output(tmp_path / "out")
+    output = OutputFolder(tmp_path / "out")
     undisturbed([type(run)(**{**run.__dict__, "steps": 30})], output.folder)
     arguments = {"learning_starts": 20, "batch_size": 32}
     (other,) = tiny_runs(write_config(tmp_path, steps=60, arguments=arguments), ["clearning"])
     folder = output.run_folder(run)
     write_description(other, folder)  # as a command does before it finds that the run is taken
-    assert not output.state(run).other_settings
-    assert output.state(other).other_settings
+    assert not output.progress(run).other_settings
+    assert output.progress(other).other_settings
     before = read_rows(folder / "rows.csv")
     with pytest.raises(UsageError, match=r"has rows of other settings: .*--redo"):
         execute(other, folder)
@@ -254,7 +254,7 @@ def test_a_run_with_other_settings_takes_its_whole_time_again(tmp_path: Path) ->
     (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
     rows = [{"task": "Tiny", "method": "clearning", "seed": "0", "step": "30", "seconds": "60"}]
     for other, expected in ((False, 0.0), (True, 60.0)):
-        assert time_left([run], {run.name: State(rows, 30, other)}, rows, jobs=1) == expected
+        assert time_left([run], {run.name: RunProgress(rows, 30, other)}, rows, jobs=1) == expected
 
 
 @pytest.mark.slow
@@ -315,7 +315,7 @@ def test_a_table_of_another_kind_is_refused_and_stays(tmp_path: Path) -> None:
     table = tmp_path / "suite.csv"
     table.write_text("task,method,seed,step,success\nSawyerReach-v0,clearning,0,30000,1.0\n")
     with pytest.raises(UsageError, match=r"suite\.csv is not a table .* no column initial_success, .*settings.* --output"):
-        Output(tmp_path)
+        OutputFolder(tmp_path)
     assert table.read_text().endswith("SawyerReach-v0,clearning,0,30000,1.0\n")
 
 
@@ -325,10 +325,10 @@ def test_an_older_table_gets_the_column_of_success_at_any_time(tmp_path: Path) -
     output = tmp_path / "out"
     undisturbed([type(first)(**{**first.__dict__, "steps": 60})], output)
     old_fields = [name for name in FIELDS if name != "success_any_time"]
-    for path in (output / "suite.csv", Output(output).run_folder(first) / ROWS):
+    for path in (output / "suite.csv", OutputFolder(output).run_folder(first) / ROWS):
         rows = [{name: row[name] for name in old_fields} for row in read_rows(path)]
         write_rows(path, rows, old_fields)
-    assert "success_any_time" not in Output(output).rows()[0]
+    assert "success_any_time" not in OutputFolder(output).rows()[0]
     merged = undisturbed([first, second], output)
     assert list(read_rows(output / "suite.csv")[0]) == FIELDS
     assert [row["success_any_time"] == "" for row in read_rows(output / "suite.csv")] == [True] * 2 + [False] * 6
@@ -338,29 +338,31 @@ def test_an_older_table_gets_the_column_of_success_at_any_time(tmp_path: Path) -
 def test_the_rows_in_the_table_stay_until_new_ones_have_come_as_far(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=60), ["clearning"])
     before = undisturbed([run], tmp_path / "out")
-    folder = Output(tmp_path / "out").run_folder(run)
+    folder = OutputFolder(tmp_path / "out").run_folder(run)
     shutil.rmtree(folder)
     shorter = type(run)(**{**run.__dict__, "steps": 30})
     execute(shorter, folder)
-    assert Output(tmp_path / "out").merge() == before
+    assert OutputFolder(tmp_path / "out").merge() == before
     execute(run, folder)
-    merged = Output(tmp_path / "out").merge()
+    merged = OutputFolder(tmp_path / "out").merge()
     assert measured(merged) == measured(before)
     assert merged == rows_of(folder)
 
 
 def test_a_run_with_other_settings_and_no_row_yet_is_archived(tmp_path: Path) -> None:
     (run,) = tiny_runs(write_config(tmp_path, steps=30), ["clearning"])
-    output = Output(tmp_path / "out")
+    output = OutputFolder(tmp_path / "out")
     undisturbed([run], output.folder)
     (output.run_folder(run) / "rows.csv").unlink()
     output.table.unlink()
     (changed,) = tiny_runs(
         write_config(tmp_path, steps=30, arguments={"learning_starts": 20, "batch_size": 32}), ["clearning"]
     )
-    output = Output(tmp_path / "out")
-    assert output.state(changed).other_settings  # it would resume from that checkpoint
-    with run_lock(output.run_folder(run)), pytest.raises(UsageError, match=r"Another process works on .* Wait until it ends"):
+    output = OutputFolder(tmp_path / "out")
+    assert output.progress(changed).other_settings  # it would resume from that checkpoint
+    with suite_lock(output.run_folder(run)), pytest.raises(
+        UsageError, match=r"Another process works on .* Wait until it ends"
+    ):
         prepare([changed], output, redo=True)
     assert (output.run_folder(run) / "checkpoints").exists()
     prepare([changed], output, redo=True)
@@ -371,13 +373,13 @@ def test_a_run_with_other_settings_and_no_row_yet_is_archived(tmp_path: Path) ->
 def test_a_run_whose_parent_is_gone_ends(tmp_path: Path) -> None:
     """Also if that was gone before the run could look."""
     (run,) = tiny_runs(write_config(tmp_path, steps=29_000), ["clearning"])
-    folder = Output(tmp_path / "out").run_folder(run)
+    folder = OutputFolder(tmp_path / "out").run_folder(run)
     write_description(run, folder)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     command = [sys.executable, "-m", "sb3_clearning.experiments", "suite", "--run", str(folder), "--parent", str(gone.pid)]
     assert subprocess.run(command, timeout=120, check=False).returncode == 1
-    with run_lock(folder, seconds=0):
+    with suite_lock(folder, seconds=0):
         pass
 
 
@@ -386,7 +388,7 @@ def _in_the_middle(folder: Path) -> tuple[subprocess.Popen[str], Run]:
     config = write_config(folder, steps=29_000)
     process = start(config, folder / "out", "--methods", "clearning")
     (run,) = tiny_runs(config, ["clearning"])
-    wait_until(lambda: process.poll() is not None or Output(folder / "out").state(run).done > 0)
+    wait_until(lambda: process.poll() is not None or OutputFolder(folder / "out").progress(run).done > 0)
     return process, run
 
 
@@ -423,9 +425,9 @@ def test_an_interrupt_ends_the_runs_with_a_checkpoint(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C is for the whole group
     _, error = process.communicate(timeout=60)
     assert "The same command resumes" in error
-    folder = Output(tmp_path / "out").run_folder(run)
+    folder = OutputFolder(tmp_path / "out").run_folder(run)
     assert "Stopped at step" in (folder / "log.txt").read_text()
-    with run_lock(folder, seconds=0):
+    with suite_lock(folder, seconds=0):
         pass
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.run import FIELDS, LATER_FIELDS
-from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, ROWS, read_description, rows_of, run_lock
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, ROWS, read_description, rows_of, suite_lock
 from sb3_clearning.experiments.tables.rows import Rows, read_rows, write_rows
 
 
-class State(NamedTuple):
+class RunProgress(NamedTuple):
     """
     The progress of a run.
 
@@ -28,7 +28,7 @@ class State(NamedTuple):
         return self.done > run.steps and all(int(row["step"]) != run.steps for row in self.rows)
 
 
-class Output:
+class OutputFolder:
     """
     The folder of all runs. A run without a folder whose rows are in the table, as in a fresh checkout, counts if it is
     finished. If not, there is no checkpoint to resume from: it restarts, and its old rows stay until the new ones are as many.
@@ -63,7 +63,7 @@ class Output:
         """:return: Its folder"""
         return self.folder / "runs" / run.name
 
-    def state(self, run: Run) -> State:
+    def progress(self, run: Run) -> RunProgress:
         """:return: The progress of a run"""
         folder = self.run_folder(run)
         rows = rows_of(folder)
@@ -73,12 +73,12 @@ class Output:
             described = None if rows else read_description(folder)
             same = described is None or described.settings() == run.settings()
             other = not (same and all(run.has_settings_of(row) for row in rows))
-            return State(rows, int(rows[-1]["step"]) if rows else 0, other)
+            return RunProgress(rows, int(rows[-1]["step"]) if rows else 0, other)
         rows = self._in_table.get(run.name, [])
         other = any(not run.has_settings_of(row) for row in rows)
         if not rows or int(rows[-1]["step"]) < run.steps:
-            return State([], 0, other)
-        return State(rows, int(rows[-1]["step"]), other)
+            return RunProgress([], 0, other)
+        return RunProgress(rows, int(rows[-1]["step"]), other)
 
     def archive(self, runs: Iterable[Run]) -> None:
         """Move runs to the folder ``aside/`` and remove them from the table."""
@@ -97,7 +97,7 @@ class Output:
             number += 1
         aside.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            with run_lock(folder, 0):
+            with suite_lock(folder, 0):
                 folder.rename(aside)
         rows = self._in_table.get(run.name, [])
         if rows and not rows_of(aside):
@@ -109,7 +109,7 @@ class Output:
 
         :return: All rows
         """
-        with run_lock(self.folder / "runs"):
+        with suite_lock(self.folder / "runs"):
             self._in_table = {name: rows for name, rows in self._by_run().items() if name not in without}
             return self._merge()
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
-from sb3_clearning.replay.ring_file import RingFiles, Segment, join_segments
+from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, under_prefix, write_arrays
+from sb3_clearning.replay.ring import EpisodeRing
+from sb3_clearning.replay.ring_file import Segment, join_segments, restore_ring, snapshot_open_episodes, snapshot_segment
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})\.safetensors")
 _SEGMENT = re.compile(r"buffer-\d{6,12}-\d{1,18}-\d{1,18}\.safetensors")
@@ -37,11 +38,9 @@ class Checkpoint(NamedTuple):
     arrays: dict[str, np.ndarray]
     buffer: dict[str, np.ndarray]
 
-    def restore_buffer(self, ring: RingFiles) -> None:
+    def restore_buffer(self, ring: EpisodeRing) -> None:
         """:param ring: Gets the checkpoint's buffer"""
-        prefix = "buffer/"
-        open_episodes = {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
-        ring.restore(self.content["buffer"], open_episodes, self.buffer)
+        restore_ring(ring, self.content["buffer"], under_prefix(self.arrays, "buffer/"), self.buffer)
 
 
 class CheckpointFolder:
@@ -51,8 +50,8 @@ class CheckpointFolder:
         self.folder = folder
         # The number of the last checkpoint of this run; None: that of the newest file.
         self._last_number: int | None = None
-        # The storage of the ring whose steps are in the segments, and up to which step these are final.
-        self._storage: np.ndarray | None = None
+        # The rows of the ring whose steps are in the segments (`reset` makes new ones), and up to which step these are final.
+        self._rows: np.ndarray | None = None
         self._immutable_until = 0
         self._segments: list[dict[str, Any]] = []
         self._segments_of: dict[Path, list[dict[str, Any]]] = {}
@@ -66,7 +65,7 @@ class CheckpointFolder:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def write(self, content: dict[str, Any], arrays: dict[str, np.ndarray], ring: RingFiles) -> Path:
+    def write(self, content: dict[str, Any], arrays: dict[str, np.ndarray], ring: EpisodeRing) -> Path:
         """
         Write a checkpoint, after a segment of what is new in the buffer.
 
@@ -75,16 +74,16 @@ class CheckpointFolder:
         if self._last_number is None:
             self._last_number = max(map(_number, self.paths()), default=0)
         number = self._last_number + 1
-        if self._storage is not ring.storage:  # another buffer than last time, or emptied since
-            self._storage, self._immutable_until, self._segments = ring.storage, 0, []
+        if self._rows is not ring.rows:  # another buffer than last time, or emptied since
+            self._rows, self._immutable_until, self._segments = ring.rows, 0, []
         first = max(self._immutable_until, ring.oldest_step)
         segments = [named for named in self._segments if named["end"] > ring.oldest_step and named["first"] < first]
         if first < ring.total_added:
-            segment = ring.snapshot_segment(first)
+            segment = snapshot_segment(ring, first)
             path = self.folder / f"buffer-{number:06d}-{segment.first}-{segment.end}.safetensors"
             sha256 = write_arrays(path, "segment", {"first": segment.first, "end": segment.end}, segment.arrays)
             segments.append({"file": path.name, "first": segment.first, "end": segment.end, "sha256": sha256})
-        buffer, open_episodes = ring.snapshot_open_episodes()
+        buffer, open_episodes = snapshot_open_episodes(ring)
         content = {**content, "number": number, "buffer": {**buffer, "segments": segments}}
         arrays = {**arrays, **{f"buffer/{name}": array for name, array in open_episodes.items()}}
         path = self.folder / f"checkpoint-{number:06d}.safetensors"
@@ -147,12 +146,12 @@ class CheckpointFolder:
             raise UnreadableFileError(f"{path} is not a checkpoint ({type(error).__name__}: {error}).") from error
         return Checkpoint(path, content, arrays, buffer)
 
-    def continue_from(self, checkpoint: Checkpoint, ring: RingFiles) -> None:
+    def continue_from(self, checkpoint: Checkpoint, ring: EpisodeRing) -> None:
         """Let the next checkpoint write only what is new since this one, from which the buffer was restored."""
         buffer = checkpoint.content["buffer"]
         self._last_number = checkpoint.content["number"]
         # A larger ring that restarted its count of steps is written completely.
-        self._storage = ring.storage if ring.total_added == buffer["added"] else None
+        self._rows = ring.rows if ring.total_added == buffer["added"] else None
         self._immutable_until, self._segments = ring.immutable_until, buffer["segments"]
         self._segments_of[checkpoint.path] = self._segments
         for path in self.paths():

@@ -1,4 +1,4 @@
-"""Notices what makes networks and optimizers do more, or other, than their layers' arithmetic: replacements and hooks."""
+"""Detects hooks, overrides and replaced modules, which hand-written gradients would ignore."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
@@ -20,10 +20,10 @@ _requires_grad = attrgetter("requires_grad")
 _gradient_hooks = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
-class WatchedNetworks:
+class NetworkGuard:
     """
-    Networks as they are now. The questions are asked at every update and cost some microseconds: torch's dictionaries are held
-    instead of walking through the modules, and read without a loop in Python.
+    Records networks and tells whether they changed or got hooks. Checked at every call of ``train`` and every action, so
+    it keeps torch's dictionaries instead of walking the modules.
 
     :param networks: The networks
     """
@@ -39,7 +39,7 @@ class WatchedNetworks:
         self._parameters = [parameter for parameter in self._were_parameters if parameter is not None]
         self._pointers = list(map(th.Tensor.data_ptr, self._parameters))
 
-    def are_same(self) -> bool:
+    def is_unchanged(self) -> bool:
         """:return: Whether modules and parameters are still the same, with their data in the same place"""
         return (
             _are_same(_values(self._children), self._were_children)
@@ -47,8 +47,8 @@ class WatchedNetworks:
             and list(map(th.Tensor.data_ptr, self._parameters)) == self._pointers
         )
 
-    def run_plainly(self) -> bool:
-        """:return: Whether a forward pass calls nothing but the modules: no hook, no method that an instance was given"""
+    def has_default_forward(self) -> bool:
+        """:return: Whether a forward pass calls nothing but the modules: no hook, no method overridden on the instance"""
         return (
             not any(self._hooks)
             and not any(_GLOBAL_HOOKS)
@@ -56,8 +56,8 @@ class WatchedNetworks:
             and not any(map(contains, self._modules, repeat("extract_features")))
         )
 
-    def learn_plainly(self) -> bool:
-        """:return: Whether all parameters are to be trained and no hook waits for a gradient"""
+    def has_default_backward(self) -> bool:
+        """:return: Whether all parameters are trained and no parameter has a gradient hook"""
         return all(map(_requires_grad, self._parameters)) and not any(
             chain.from_iterable(map(_gradient_hooks, self._parameters))
         )
@@ -68,10 +68,10 @@ def _values(dictionaries: list[dict[str, Any]]) -> list[Any]:
 
 
 def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
-    return len(now) == len(then) and all(map(is_, now, then))  # tensors compare their entries
+    return len(now) == len(then) and all(map(is_, now, then))  # `is`, because `==` on tensors is elementwise
 
 
-def steps_plainly(optimizer: th.optim.Optimizer, parameters: Sequence[th.Tensor]) -> bool:
+def has_default_step(optimizer: th.optim.Optimizer, parameters: Sequence[th.Tensor]) -> bool:
     """
     :param optimizer: An optimizer
     :param parameters: What it should have been made for

@@ -3,7 +3,7 @@ The state of a run between two steps, beyond the model and its buffer: counters,
 logs, and the environments.
 
 An environment cannot be saved in general. So a run with checkpoints resets the environments at each of them, with a seed that
-is in the checkpoint; a resumed run resets them with the same seed and has the same environments. A checkpoint between two
+is in the checkpoint; a resumed run resets them with the same seed and so reproduces their state. A checkpoint between two
 such resets holds the actions since the last one, and a resumed run replays them.
 """
 
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3 import TD3
-from stable_baselines3.common.running_mean_std import RunningMeanStd
-from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_clearning.files.array_file import UnreadableFileError
+from sb3_clearning.checks import check_observations
+from sb3_clearning.files.array_file import UnreadableFileError, under_prefix
 from sb3_clearning.files.json_values import are_numbers, is_count
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.runs.checkpoint_folder import Checkpoint
+from sb3_clearning.runs.normalization import restore_normalization, snapshot_normalization
 from sb3_clearning.runs.random_states import restore_random_states, snapshot_random_states
 from sb3_clearning.runs.session import EpisodeLog, RunSession
-from sb3_clearning.runs.store import Checkpoint
 
 if TYPE_CHECKING:
     from sb3_clearning.common.distances import DistanceTracker
@@ -34,52 +34,8 @@ _OBS = ("last_obs", "last_original_obs")
 _COUNTERS = ("num_timesteps", "_episode_num", "_n_updates", "_total_timesteps")
 
 
-def check_observations(obs: dict[str, np.ndarray]) -> None:
-    """Raise an error for observations with NaN or inf, before they reach the buffer or the networks."""
-    for key, value in obs.items():
-        if not np.isfinite(value).all():
-            raise ValueError(
-                f"The environment returned NaN or inf in the observation's key `{key}`. Training stopped before it reached "
-                "the replay buffer or the networks. Fix the environment, or end its episodes earlier."
-            )
-
-
-def normalized_keys(env: VecNormalize | None) -> set[str]:
-    """:return: The keys of Dict observations that a VecNormalize normalizes"""
-    return set() if env is None or not env.norm_obs else set(env.obs_rms)
-
-
-def _statistics(env: VecNormalize) -> dict[str, RunningMeanStd]:
-    observations = env.obs_rms if env.norm_obs else {}
-    assert isinstance(observations, dict)
-    return {"reward": env.ret_rms, **{f"obs/{key}": value for key, value in observations.items()}}
-
-
-def snapshot_normalization(env: VecNormalize) -> dict[str, np.ndarray]:
-    """:return: The arrays of a VecNormalize's statistics"""
-    arrays = {
-        f"normalize/{name}/{part}": np.asarray(getattr(value, part), dtype=np.float64)
-        for name, value in _statistics(env).items()
-        for part in ("mean", "var", "count")
-    }
-    return {**arrays, "normalize/returns": env.returns}
-
-
-def restore_normalization(env: VecNormalize, arrays: dict[str, np.ndarray]) -> None:
-    """Set a VecNormalize's statistics from what :func:`snapshot_normalization` returned, among other arrays."""
-    own, found = snapshot_normalization(env), {key: value for key, value in arrays.items() if key.startswith("normalize/")}
-    if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in found.items()}:
-        raise UnreadableFileError(
-            "The file's statistics do not fit this VecNormalize: create it with the saved run's arguments."
-        )
-    env.returns = found["normalize/returns"].copy()
-    for name, statistics in _statistics(env).items():
-        mean, var, count = (found[f"normalize/{name}/{part}"] for part in ("mean", "var", "count"))
-        statistics.mean, statistics.var, statistics.count = mean.copy(), var.copy(), count.item()
-
-
-class RunState(TD3):
-    """The part of :class:`GoalAlgorithm` that knows the state of its run, and restores it."""
+class ResumableTD3(TD3):
+    """Base class of :class:`GoalAlgorithm`: saves and restores everything but weights and buffer."""
 
     policy: "CLearningPolicy"
     replay_buffer: GoalReplayBuffer
@@ -89,7 +45,7 @@ class RunState(TD3):
 
     @property
     def session(self) -> RunSession:
-        """:return: The owner of the run"""
+        """:return: The session that manages this run"""
         return self._session
 
     @property
@@ -160,10 +116,7 @@ class RunState(TD3):
         """
         assert self.env is not None
         seed, arrays, normalize = checkpoint.content["seed"], checkpoint.arrays, self._vec_normalize_env
-        expected = {
-            name: {key.removeprefix(f"{name}/"): value.copy() for key, value in arrays.items() if key.startswith(f"{name}/")}
-            for name in _OBS
-        }
+        expected = {name: {key: value.copy() for key, value in under_prefix(arrays, f"{name}/").items()} for name in _OBS}
         if normalize is not None and not expected["last_obs"]:
             restore_normalization(normalize, arrays)  # the reset updates the statistics
         self._reset_envs(seed)
@@ -262,7 +215,7 @@ class RunState(TD3):
             raise UnreadableFileError("The checkpoint's actions since the last reset do not fit the action space.")
         shapes = {key: (self.n_envs, *(space.shape or ())) for key, space in self.observation_space.items()}
         for name in _OBS:
-            found = {key.removeprefix(f"{name}/"): array.shape for key, array in arrays.items() if key.startswith(f"{name}/")}
+            found = {key: array.shape for key, array in under_prefix(arrays, f"{name}/").items()}
             if found and found != shapes:
                 raise UnreadableFileError("The checkpoint's last observations do not fit the observation space.")
 

@@ -1,0 +1,41 @@
+"""The statistics of a VecNormalize, for checkpoints and exports."""
+
+import numpy as np
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_clearning.files.array_file import UnreadableFileError
+
+
+def normalized_keys(env: VecNormalize | None) -> set[str]:
+    """:return: The keys of Dict observations that a VecNormalize normalizes"""
+    return set() if env is None or not env.norm_obs else set(env.obs_rms)
+
+
+def _statistics(env: VecNormalize) -> dict[str, RunningMeanStd]:
+    observations = env.obs_rms if env.norm_obs else {}
+    assert isinstance(observations, dict)
+    return {"reward": env.ret_rms, **{f"obs/{key}": value for key, value in observations.items()}}
+
+
+def snapshot_normalization(env: VecNormalize) -> dict[str, np.ndarray]:
+    """:return: The arrays of a VecNormalize's statistics"""
+    arrays = {
+        f"normalize/{name}/{part}": np.asarray(getattr(value, part), dtype=np.float64)
+        for name, value in _statistics(env).items()
+        for part in ("mean", "var", "count")
+    }
+    return {**arrays, "normalize/returns": env.returns}
+
+
+def restore_normalization(env: VecNormalize, arrays: dict[str, np.ndarray]) -> None:
+    """Set a VecNormalize's statistics from what :func:`snapshot_normalization` returned, among other arrays."""
+    own, found = snapshot_normalization(env), {key: value for key, value in arrays.items() if key.startswith("normalize/")}
+    if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in found.items()}:
+        raise UnreadableFileError(
+            "The file's statistics do not fit this VecNormalize: create it with the saved run's arguments."
+        )
+    env.returns = found["normalize/returns"].copy()
+    for name, statistics in _statistics(env).items():
+        mean, var, count = (found[f"normalize/{name}/{part}"] for part in ("mean", "var", "count"))
+        statistics.mean, statistics.var, statistics.count = mean.copy(), var.copy(), count.item()
