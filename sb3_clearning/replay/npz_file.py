@@ -13,6 +13,9 @@ from numpy.lib import format as npy
 
 from sb3_clearning.files.array_file import UnreadableFileError
 
+#: What reading a damaged zip raises.
+_DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+
 
 class Header(NamedTuple):
     """
@@ -60,6 +63,8 @@ class NpzFile:
                 version = npy.read_magic(member)
                 read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
                 shape, by_columns, dtype = read(member)
+            except _DAMAGE:
+                raise
             except Exception as error:  # whatever the parser raises for foreign bytes
                 raise UnreadableFileError(f"`{name}` is not an array of NumPy's ({error}). Save the file again.") from error
             start = member.tell()
@@ -102,7 +107,7 @@ class NpzFile:
 def _readable(name: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise UnreadableFileError(
             f"The array `{name}` is truncated or damaged ({error}). Download or save the file again."
         ) from error
