@@ -29,7 +29,7 @@ from sb3_clearning.replay.transitions import Transitions
 Values = np.ndarray | Mapping[str, np.ndarray]
 
 #: About how much of an .npz file is read at once.
-CHUNK_BYTES = 2**23
+CHUNK_BYTES = 2**21
 
 
 @dataclass(frozen=True)
