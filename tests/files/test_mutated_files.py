@@ -230,11 +230,15 @@ def _buffers(folder: Path, n: int) -> int:
 def _datasets(folder: Path, n: int) -> int:
     path = folder / "data.safetensors"
     collect("random", make_env(), 30, seed=0).save(path)
-    loaded = 0
+    found: list[Experience] = []
     for data in _mutants("dataset", path.read_bytes(), n, seed=5):
         path.write_bytes(data)
-        loaded += _try(lambda: Experience.load(path))
-    return loaded
+        _try(lambda: found.append(Experience.load(path)))
+    for experience in found:
+        assert {len(part) for part in experience.observations.values()} == {len(experience)}  # type: ignore[union-attr]
+        assert experience.ends.dtype == bool
+        experience.last()
+    return len(found)
 
 
 def _npz_files(folder: Path, n: int) -> int:
