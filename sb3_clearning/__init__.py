@@ -1,6 +1,7 @@
 """C-Learning (goal-conditioned reinforcement learning by recursive classification) for Stable-Baselines3."""
 
 from sb3_clearning.clearning.clearning import CLearning
+from sb3_clearning.common.collect import collect
 from sb3_clearning.common.evaluation import evaluate_goals
 from sb3_clearning.common.noise import PinkActionNoise
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
@@ -12,6 +13,7 @@ from sb3_clearning.prediction.hindsight_q import HindsightQEstimator
 from sb3_clearning.prediction.next_actions import TablePolicy
 from sb3_clearning.prediction.policy_future import PolicyFuture
 from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.replay.datasets import Experience
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 from sb3_clearning.runs.env_faults import EnvironmentDiedError, StepTimeout
@@ -25,6 +27,7 @@ __all__ = [
     "ClassifierCritic",
     "DivergedError",
     "EnvironmentDiedError",
+    "Experience",
     "FolderInUseError",
     "FutureStateEstimator",
     "GoalBatch",
@@ -39,5 +42,6 @@ __all__ = [
     "TablePolicy",
     "UnreadableFileError",
     "__version__",
+    "collect",
     "evaluate_goals",
 ]

@@ -90,8 +90,8 @@ class OfflineLearning(ResumableTD3):
         check_callback(callback)
         if self.replay_buffer.size() == 0:
             raise ValueError(
-                "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_minari(dataset)`, "
-                "`model.replay_buffer.load_arrays(...)` or `model.load_replay_buffer(path)`."
+                "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_dataset(dataset)` "
+                "or `model.load_replay_buffer(path)`."
             )
         with self._session.call(self, offline=True), self._stand_in_env():
             if progress_bar:

@@ -1,6 +1,5 @@
 """OneStepModel: the paper's other comparison method, an unrolled model of the next state."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from sb3_clearning.prediction.estimator import achieved_goals, widest
 from sb3_clearning.prediction.next_actions import check_policy, policy_actions
 from sb3_clearning.prediction.queries import N_VISITED, Estimate, FuturePredictor
 from sb3_clearning.prediction.training import standardization
-from sb3_clearning.replay.datasets import Values, n_rows, read_dataset, space_of
+from sb3_clearning.replay.datasets import Values, has_spaces, n_rows, read_dataset, space_of
 
 
 class OneStepModel(FuturePredictor):
@@ -72,7 +71,7 @@ class OneStepModel(FuturePredictor):
         """
         check_number("steps", steps, 1, whole=True)
         experience = read_dataset(dataset)
-        if isinstance(dataset, Mapping):
+        if not has_spaces(dataset):
             experience = replace(experience, action_space=widest(experience.action_space, policy))
         if not isinstance(experience.observation_space, spaces.Box):
             raise ValueError(f"OneStepModel needs observations of a Box, not of {experience.observation_space}.")

@@ -1,7 +1,6 @@
 """FutureStateEstimator: the density of future states, learned from a dataset by classification."""
 
 import warnings
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,7 +20,8 @@ from sb3_clearning.prediction.training import (
     standardization,
     train_classifiers,
 )
-from sb3_clearning.replay.datasets import Experience, Values, read_dataset, space_of
+from sb3_clearning.progress import progress
+from sb3_clearning.replay.datasets import Experience, Values, has_spaces, read_dataset, space_of
 
 SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
 
@@ -129,7 +129,8 @@ class FutureStateEstimator(FuturePredictor):
         Train from scratch on a dataset.
 
         :param dataset: A mapping of arrays (``observations``, ``actions``, ``terminations``, ``truncations``, if known
-            ``next_observations``), a Minari dataset or its name, an SB3 replay buffer, or a :class:`GoalReplayBuffer`
+            ``next_observations``), a Minari dataset or its name, an SB3 replay buffer, a :class:`GoalReplayBuffer`, an
+            :class:`Experience`, or the path of a file, see :meth:`GoalReplayBuffer.load_dataset`
         :param policy: The policy whose future is estimated: an SB3 model (observations pass through its VecNormalize, if it
             has one); a callable from observations ``(n, …)`` to actions, or to the probabilities of discrete ones; a table
             ``(n_states, n_actions)``; None: that of the data
@@ -170,10 +171,10 @@ class FutureStateEstimator(FuturePredictor):
     def _read(self, dataset: Any, policy: Any, action_space: spaces.Space | None) -> Experience:
         """Read the dataset and choose the encoders."""
         experience = read_dataset(dataset, action_space)
-        if action_space is None and isinstance(dataset, Mapping):
+        if action_space is None and not has_spaces(dataset):
             experience = replace(experience, action_space=widest(experience.action_space, policy))
         observation_space = experience.observation_space
-        if isinstance(observation_space, spaces.Discrete) and not hasattr(dataset, "observation_space"):
+        if isinstance(observation_space, spaces.Discrete) and not has_spaces(dataset):
             # Arrays do not carry the number of states: infer it from the data or the policy table.
             rows = [np.asarray(experience.observations), np.asarray(experience.next_observations)]
             table = len(policy) if isinstance(policy, np.ndarray) else 0
@@ -228,26 +229,15 @@ class FutureStateEstimator(FuturePredictor):
         return policy_actions(policy, observations, self._states, self._actions, self.policy_samples, deterministic)
 
     def _train(self, data: TrainingData, settings: TrainingSettings, progress_bar: bool) -> BatchedClassifiers:
-        report: Callable[[int, th.Tensor], None] | None = None
-        bar = None
-        if progress_bar:
-            try:
-                from tqdm.auto import tqdm
-            except ImportError as error:
-                raise ImportError('The progress bar needs tqdm: pip install "sb3_clearning[extra]"') from error
-            bar = tqdm(total=settings.steps, desc=settings.method)
+        with progress(progress_bar, settings.method, settings.steps) as bar:
 
             def report(step: int, loss: th.Tensor) -> None:
-                assert bar is not None
                 bar.update(1)
                 if step % 100 == 0:
                     bar.set_postfix(loss=f"{float(loss) / self.n_classifiers:.4f}")
 
-        try:
-            return train_classifiers([data], settings, self.n_classifiers, self.seed, self.device, report)
-        finally:
-            if bar is not None:
-                bar.close()
+            shown = None if bar is None else report
+            return train_classifiers([data], settings, self.n_classifiers, self.seed, self.device, shown)
 
     # -- answering -----------------------------------------------------------------------------------------------------
 

@@ -1,24 +1,35 @@
 """
-Reads datasets: arrays, Minari datasets and replay buffers become an :class:`Experience`.
+Reads datasets: arrays, files, Minari datasets and replay buffers become an :class:`Experience`.
 
 Every consumer of data (the replay buffer, the estimators, the experiments) reads through :func:`read_dataset` or one of the
-readers that it chooses from. A new kind of dataset needs one reader, a function that returns an ``Experience``.
+readers that it chooses from. A new kind of dataset needs one reader, a function that returns an ``Experience``. What may be
+larger than memory has a reader in :func:`dataset_chunks`, too.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
+from sb3_clearning.files import array_file
+from sb3_clearning.files.array_file import UnreadableFileError
+from sb3_clearning.files.json_values import decode_space, encode_space
 from sb3_clearning.goal_spaces import Crop, crop_observation
+from sb3_clearning.replay.npz_file import NpzFile
 from sb3_clearning.replay.ring import EpisodeRing
 from sb3_clearning.replay.transitions import Transitions
 
 #: Observations, actions or goals: an array with one value per row, or a dict of such arrays.
 Values = np.ndarray | Mapping[str, np.ndarray]
+
+#: About how much of an .npz file is read at once.
+CHUNK_BYTES = 2**21
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,68 @@ class Experience:
         closed[-1] = True
         last = np.flatnonzero(closed)
         return last[np.searchsorted(last, np.arange(len(closed)))]
+
+    def save(self, path: str | Path) -> None:
+        """
+        Write everything to a file of arrays and JSON, which runs no code when it is loaded.
+
+        :param path: The file, usually ``….safetensors``; it is written atomically
+        """
+        self._check()
+        content = {"observation_space": encode_space(self.observation_space), "action_space": encode_space(self.action_space)}
+        arrays: dict[str, np.ndarray] = {}
+        for name in ("observations", "actions", "next_observations", "terminations", "ends"):
+            values = getattr(self, name)
+            arrays.update(
+                {f"{name}/{key}": part for key, part in values.items()} if isinstance(values, Mapping) else {name: values}
+            )
+        array_file.write_arrays(Path(path), "dataset", content, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Experience":
+        """
+        :param path: What :meth:`save` wrote
+        :return: The transitions
+        """
+        content, arrays = array_file.read_arrays(Path(path), "dataset")
+
+        def values(name: str) -> Values:
+            found = {key.removeprefix(f"{name}/"): part for key, part in arrays.items() if key.startswith(f"{name}/")}
+            return found or arrays[name]
+
+        try:
+            found = cls(
+                values("observations"),
+                arrays["actions"],
+                values("next_observations"),
+                arrays["terminations"],
+                arrays["ends"],
+                decode_space(content["observation_space"]),
+                decode_space(content["action_space"]),
+            )
+            found._check()
+        except Exception as error:  # whatever a forged content leads to
+            raise UnreadableFileError(f"{path} is not a dataset ({type(error).__name__}: {error}).") from error
+        return found
+
+    def _check(self) -> None:
+        """Raise an error unless all arrays fit the spaces."""
+        parts = [("observations", self.observations, self.observation_space), ("actions", self.actions, self.action_space)]
+        parts.append(("next_observations", self.next_observations, self.observation_space))
+        for name, values, space in parts:
+            if isinstance(values, Mapping) != isinstance(space, spaces.Dict):
+                raise ValueError(f"`{name}` and its space {space} do not fit.")
+            of_keys = space.spaces if isinstance(space, spaces.Dict) else {name: space}
+            arrays = values if isinstance(values, Mapping) else {name: values}
+            if set(of_keys) != set(arrays):
+                raise ValueError(f"`{name}` has the keys {sorted(arrays)}, but its space {sorted(of_keys)}.")
+            for key, part in of_keys.items():
+                if np.shape(arrays[key]) != (len(self), *(part.shape or ())):
+                    raise ValueError(f"`{key}` has the shape {np.shape(arrays[key])}, but is of {len(self)} values of {part}.")
+        for name in ("terminations", "ends"):
+            flags = getattr(self, name)
+            if flags.shape != (len(self),) or flags.dtype != bool:
+                raise ValueError(f"`{name}` needs {len(self)} booleans, not {flags.dtype} of the shape {flags.shape}.")
 
 
 def space_of(values: Values) -> spaces.Space:
@@ -104,13 +177,18 @@ def read_dataset(dataset: Any, action_space: spaces.Space | None = None) -> Expe
     Read a dataset of any kind.
 
     :param dataset: A mapping of arrays (``observations``, ``actions``, ``next_observations``, ``terminations``,
-        ``truncations``; D4RL's names ``terminals`` and ``timeouts`` are known too), a Minari dataset or its name, an SB3
-        replay buffer, a :class:`GoalReplayBuffer`, or an Experience
+        ``truncations``; D4RL's names ``terminals`` and ``timeouts`` are known too), the path of such arrays in an .npz file,
+        a Minari dataset or its name, an SB3 replay buffer, a :class:`GoalReplayBuffer`, an Experience or the path of its file.
+        With neither ``next_observations`` nor ``timeouts``, as in OGBench's files, ``terminals`` is 1 at the last row of each
+        episode and says nothing of a true termination
     :param action_space: The actions' space if the data does not have it (None: guessed from the arrays)
     :return: The transitions
     """
     if isinstance(dataset, Experience):
         return dataset
+    path = _file_of(dataset)
+    if path is not None:
+        return _read_file(path, action_space)
     if isinstance(dataset, EpisodeRing):
         return _read_goal_buffer(dataset)
     if isinstance(dataset, ReplayBuffer):
@@ -121,8 +199,38 @@ def read_dataset(dataset: Any, action_space: spaces.Space | None = None) -> Expe
         return read_minari(dataset)
     raise ValueError(
         f"A {type(dataset).__name__} is not a dataset. Pass a mapping of arrays (observations, actions, terminations, "
-        "truncations), a Minari dataset or its name, or a replay buffer."
+        "truncations), a Minari dataset or its name, a file's path, or a replay buffer."
     )
+
+
+def has_spaces(dataset: Any) -> bool:
+    """:return: Whether a dataset says what its spaces are: arrays do not"""
+    path = _file_of(dataset)
+    return not isinstance(dataset, Mapping) and (path is None or path.suffix != ".npz")
+
+
+@contextmanager
+def dataset_chunks(
+    dataset: Any, observation_space: spaces.Dict, action_space: spaces.Box
+) -> Iterator[Callable[[], Iterable[Experience]]]:
+    """
+    Read a dataset of any kind in chunks of whole episodes: those of .npz files and Minari datasets are small.
+
+    :param dataset: See :func:`read_dataset`
+    :param observation_space: What the observations of a file must fit
+    :param action_space: What the actions of a file must fit
+    :return: A function that reads the chunks from the beginning
+    """
+    path = _file_of(dataset)
+    if path is not None and path.suffix == ".npz":
+        with _naming(path), NpzFile(path) as file:
+            yield lambda: _npz_chunks(file, observation_space, action_space)
+    elif path is None and (isinstance(dataset, str) or hasattr(dataset, "iterate_episodes")):
+        found = load_minari(dataset)
+        yield lambda: minari_episodes(found)
+    else:
+        experience = read_dataset(dataset, action_space)
+        yield lambda: [experience]
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -181,26 +289,36 @@ def read_arrays(
 _UNCLEAR_ENDS = {"dones", "done", "ends", "termination", "terminated", "terminal", "truncation", "truncated", "timeout"}
 
 
-def _read_mapping(data: Mapping[str, Any], action_space: spaces.Space | None) -> Experience:
-    missing = [name for name in ("observations", "actions") if name not in data]
+def _check_names(names: Iterable[str]) -> None:
+    missing = [name for name in ("observations", "actions") if name not in names]
     if missing:
-        raise ValueError(f"The dataset lacks {missing}; it has {sorted(data)}.")
-    unclear = sorted(_UNCLEAR_ENDS & set(data))
+        raise ValueError(f"The dataset lacks {missing}; it has {sorted(names)}.")
+    unclear = sorted(_UNCLEAR_ENDS & set(names))
     if unclear:
         raise ValueError(
             f"The dataset has {unclear[0]!r}: name the ends of episodes `terminations` (the state is final) and `truncations` "
             "(a time limit, or the data just ends)."
         )
-    observations, next_observations = data["observations"], data.get("next_observations")
-    never = np.zeros(n_rows(observations), dtype=bool)
-    terminations = data.get("terminations", data.get("terminals", never))
-    truncations = data.get("truncations", data.get("timeouts", never))
+
+
+def _read_mapping(data: Mapping[str, Any], action_space: spaces.Space | None) -> Experience:
+    _check_names(data)
+    next_observations = data.get("next_observations")
     experience = read_arrays(
-        observations, data["actions"], terminations, truncations, next_observations, action_space=action_space
+        data["observations"], data["actions"], *_flags(data), next_observations, action_space=action_space
     )
     if next_observations is None:
         return experience
     return replace(experience, ends=experience.ends | _resets(experience.observations, experience.next_observations))
+
+
+def _flags(data: Mapping[str, Any]) -> tuple[Any, Any]:
+    """:return: Terminations and truncations of a mapping"""
+    never = np.zeros(n_rows(data["observations"]), dtype=bool)
+    if "terminals" in data and not {"next_observations", "timeouts", "terminations", "truncations"} & set(data):
+        # OGBench's layout: a trajectory's last row is marked, and its action leads to a state that is not in the data.
+        return never, data["terminals"]
+    return data.get("terminations", data.get("terminals", never)), data.get("truncations", data.get("timeouts", never))
 
 
 def _as_arrays(values: Any) -> Values:
@@ -227,6 +345,105 @@ def _resets(observations: Values, next_observations: Values) -> np.ndarray:
     return resets
 
 
+# -- files -------------------------------------------------------------------------------------------------------------
+
+_ENDS = ("terminations", "terminals", "truncations", "timeouts")
+
+
+def _file_of(dataset: Any) -> Path | None:
+    """:return: The path if a dataset is a file. A string that looks like none, and is none, is the name of a Minari dataset"""
+    if isinstance(dataset, str) and not dataset.endswith((".npz", ".safetensors")) and not os.path.isfile(dataset):
+        return None
+    return Path(dataset) if isinstance(dataset, (str, os.PathLike)) else None
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except ValueError as error:
+        kind = UnreadableFileError if isinstance(error, UnreadableFileError) else ValueError
+        raise kind(f"{path}: {error}") from error
+
+
+def _read_file(path: Path, action_space: spaces.Space | None) -> Experience:
+    if path.suffix != ".npz":
+        return Experience.load(path)
+    with _naming(path), NpzFile(path) as file:
+        return _read_mapping(_join(list(file.blocks(_npz_columns(file), CHUNK_BYTES))), action_space)
+
+
+def _npz_columns(file: NpzFile) -> list[str]:
+    """:return: The arrays to read, which fit together. Others, as OGBench's ``qpos``, are not needed"""
+    _check_names(file.names)
+    columns = [name for name in ("observations", "actions", "next_observations", *_ENDS) if name in file.names]
+    shapes = {name: file.header(name).shape for name in columns}
+    lengths = {name: shape[0] for name, shape in shapes.items()}
+    if len(set(lengths.values())) > 1 or not lengths["observations"]:
+        raise ValueError(f"The arrays of a dataset need the same length, above 0, but have {lengths}.")
+    if shapes.get("next_observations", shapes["observations"]) != shapes["observations"]:
+        raise ValueError(f"`observations` and `next_observations` need the same shape, but have {shapes}.")
+    for name in set(_ENDS) & set(columns):
+        if np.prod(shapes[name]) != lengths[name]:
+            raise ValueError(f"`{name}` needs one value a row, but has the shape {shapes[name]}.")
+    ends = [name for name in columns if name in _ENDS]
+    if not ends or not any(block[name].any() for block in file.blocks(ends, CHUNK_BYTES) for name in ends):
+        raise ValueError(
+            f"No row ends an episode: the arrays are {sorted(file.names)}. Mark the last row of each episode in `terminals`, "
+            "or in `terminations` and `truncations`."
+        )
+    return columns
+
+
+def _npz_chunks(file: NpzFile, observation_space: spaces.Dict, action_space: spaces.Box) -> Iterator[Experience]:
+    columns = _npz_columns(file)
+    for name, space in (("observations", observation_space["observation"]), ("actions", action_space)):
+        shape, expected = file.header(name).shape, space.shape or ()
+        if shape[1:] != expected:
+            raise ValueError(f"`{name}` has the shape {shape}, but {(shape[0], *expected)} is needed.")
+    first, any_left = 0, False
+    waiting: list[Values] = []  # parts of an episode whose end has not been read
+    for block in file.blocks(columns, CHUNK_BYTES):
+        for name in columns:
+            _check_finite(f"`{name}` has", block[name], first, "row")
+        _check_range("`actions`", block["actions"], action_space, first, "row")
+        first += len(block["actions"])
+        last = np.flatnonzero(np.logical_or(*_flags_of(block)))
+        if len(last):
+            chunk = _join([*waiting, take(block, slice(last[-1] + 1))])
+            if _has_transitions(chunk):
+                any_left = True
+                yield _read_mapping(chunk, action_space)
+            waiting = [take(block, slice(last[-1] + 1, None))]
+        else:
+            waiting.append(block)
+    rest = _join(waiting)
+    if _has_transitions(rest):
+        yield _read_mapping(rest, action_space)
+    elif not any_left:
+        raise ValueError("No transition is left: every episode has a single row. Add `next_observations`.")
+
+
+def _flags_of(block: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    return [np.asarray(flags, dtype=bool).reshape(-1) for flags in _flags(block)]
+
+
+def _has_transitions(data: Mapping[str, np.ndarray]) -> bool:
+    """:return: Whether there is a row with a next state"""
+    if "next_observations" in data:
+        return len(data["actions"]) > 0
+    return not np.logical_or(*_flags_of(data))[:-1].all()
+
+
+def _join(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Mapping):
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    return np.concatenate(parts)
+
+
 # -- Minari ------------------------------------------------------------------------------------------------------------
 
 
@@ -235,35 +452,35 @@ def read_minari(dataset: Any) -> Experience:
     :param dataset: A Minari dataset, or the name of one that is on this machine
     :return: Its transitions. An episode is over after its last one, even if nothing in the data says so
     """
-    dataset = _load_minari(dataset)
-    states, actions, next_states, terminations, ends = [], [], [], [], []
+    parts = list(minari_episodes(load_minari(dataset)))
+    columns = ("observations", "actions", "next_observations", "terminations", "ends")
+    return replace(parts[0], **{name: _join([getattr(part, name) for part in parts]) for name in columns})
+
+
+def minari_episodes(dataset: Any) -> Iterator[Experience]:
+    """:return: The episodes of a Minari dataset, one after the other"""
+    empty = True
     for episode in dataset.iterate_episodes():
+        actions = np.asarray(episode.actions)
+        if not len(actions):
+            continue
         observations = _as_arrays(episode.observations)  # one state more than there are actions
-        states.append(take(observations, slice(None, -1)))
-        next_states.append(take(observations, slice(1, None)))
-        actions.append(np.asarray(episode.actions))
-        terminations.append(np.asarray(episode.terminations, dtype=bool))
-        ends.append(np.arange(len(actions[-1])) == len(actions[-1]) - 1)
-    if not states:
+        empty = False
+        yield Experience(
+            take(observations, slice(None, -1)),
+            actions,
+            take(observations, slice(1, None)),
+            np.asarray(episode.terminations, dtype=bool),
+            np.arange(len(actions)) == len(actions) - 1,
+            dataset.observation_space,
+            dataset.action_space,
+        )
+    if empty:
         raise ValueError("The Minari dataset has no episodes.")
 
-    def join(parts: list[Any]) -> Any:
-        if isinstance(parts[0], Mapping):
-            return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-        return np.concatenate(parts)
 
-    return Experience(
-        join(states),
-        join(actions),
-        join(next_states),
-        join(terminations),
-        join(ends),
-        dataset.observation_space,
-        dataset.action_space,
-    )
-
-
-def _load_minari(dataset: Any) -> Any:
+def load_minari(dataset: Any) -> Any:
+    """:return: The Minari dataset, if it is not one but the name of one"""
     if not isinstance(dataset, str):
         if not hasattr(dataset, "iterate_episodes"):
             raise ValueError(f"A {type(dataset).__name__} is not a Minari dataset: pass one, or its name.")
@@ -362,7 +579,9 @@ def with_achieved_goals(observations: Values, crop: Crop) -> dict[str, np.ndarra
     return result
 
 
-def goal_transitions(experience: Experience, space: spaces.Dict, action_space: spaces.Box, crop: Crop) -> Transitions:
+def goal_transitions(
+    experience: Experience, space: spaces.Dict, action_space: spaces.Box, crop: Crop, first: int = 0
+) -> Transitions:
     """
     Check that data fits a goal environment, and complete its goals. Where the data has no ``desired_goal``, an episode's is
     the last goal that it reached.
@@ -371,46 +590,61 @@ def goal_transitions(experience: Experience, space: spaces.Dict, action_space: s
     :param space: The environment's observation space
     :param action_space: The environment's action space
     :param crop: See :func:`with_achieved_goals`
+    :param first: The number of the first transition, for errors
     :return: The transitions, as a replay buffer stores them
     """
     n = len(experience)
-    scaled = _scaled(experience.actions, action_space, n)
+    scaled = _scaled(experience.actions, action_space, n, first)
     states = with_achieved_goals(experience.observations, crop)
     next_states = with_achieved_goals(experience.next_observations, crop)
     if "desired_goal" not in states:
         states["desired_goal"] = next_states["desired_goal"] = next_states["achieved_goal"][experience.last()]
     next_states.setdefault("desired_goal", states["desired_goal"])
-    _check_observations("The observations", states, space, n)
-    _check_observations("The next observations", next_states, space, n)
+    _check_observations("The observations", states, space, n, first)
+    _check_observations("The next observations", next_states, space, n, first)
     truncations = experience.ends & ~experience.terminations
     return Transitions(states, next_states, scaled, experience.terminations, truncations)
 
 
-def _check_observations(name: str, observations: dict[str, np.ndarray], space: spaces.Dict, n: int) -> None:
+def _check_observations(name: str, observations: dict[str, np.ndarray], space: spaces.Dict, n: int, first: int) -> None:
     for key, part in space.spaces.items():
         if key not in observations:
             raise ValueError(f"{name} of the dataset lack the environment's key `{key}`; they have {sorted(observations)}.")
-        expected = (n, *part.shape)  # type: ignore[misc]
-        if observations[key].shape != expected:
+        expected, found = (n, *part.shape), observations[key]  # type: ignore[misc]
+        if found.shape != expected:
             hint = " Pass `crop` to say which part of the observation is the goal." if key == "achieved_goal" else ""
             raise ValueError(
-                f"{name} of the dataset do not fit the environment: the key `{key}` has the shape {observations[key].shape}, "
+                f"{name} of the dataset do not fit the environment: the key `{key}` has the shape {found.shape}, "
                 f"but {expected} is needed.{hint}"
             )
-        if not np.isfinite(observations[key]).all():
-            raise ValueError(f"{name} of the dataset have NaN or inf in the key `{key}`.")
+        if found.dtype.kind not in "biuf" or (found.dtype.kind == "f" and not np.issubdtype(part.dtype, np.floating)):
+            raise ValueError(f"{name} of the dataset have {found.dtype} in the key `{key}`, but {part.dtype} is needed.")
+        _check_finite(f"{name} of the dataset have", found, first, f"the key `{key}`, transition")
 
 
-def _scaled(actions: np.ndarray, space: spaces.Box, n: int) -> np.ndarray:
+def _check_finite(has: str, values: np.ndarray, first: int, place: str) -> None:
+    """Raise an error that begins with ``has`` and names the place, a row of ``values`` counted from ``first``."""
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0, 0])
+        raise ValueError(f"{has} NaN or inf in {place} {first + row}: leave out the episodes that have them.")
+
+
+def _check_range(actions_of: str, actions: np.ndarray, space: spaces.Box, first: int, place: str) -> None:
+    outside = (actions < space.low - 1e-4) | (actions > space.high + 1e-4)
+    if outside.any():
+        row = int(np.argwhere(outside)[0, 0])
+        raise ValueError(
+            f"{actions_of} lie outside of the environment's action space {space}: they range from {actions.min():.3g} to "
+            f"{actions.max():.3g}, first in {place} {first + row}. Clip or rescale them, in the same way as when they were "
+            "applied."
+        )
+
+
+def _scaled(actions: np.ndarray, space: spaces.Box, n: int, first: int) -> np.ndarray:
     """:return: The actions, from the range of the action space to [-1, 1]"""
     actions = np.asarray(actions, dtype=np.float32)
     if actions.shape != (n, *space.shape):
         raise ValueError(f"The dataset's actions have the shape {actions.shape}, but {(n, *space.shape)} is needed.")
-    if not np.isfinite(actions).all():
-        raise ValueError("The dataset's actions have NaN or inf.")
-    if (actions < space.low - 1e-4).any() or (actions > space.high + 1e-4).any():
-        raise ValueError(
-            f"The dataset's actions lie outside of the environment's action space {space}: they range from "
-            f"{actions.min():.3g} to {actions.max():.3g}. Clip or rescale them, in the same way as when they were applied."
-        )
+    _check_finite("The dataset's actions have", actions, first, "transition")
+    _check_range("The dataset's actions", actions, space, first, "transition")
     return (2.0 * (actions - space.low) / (space.high - space.low) - 1.0).reshape(n, -1)

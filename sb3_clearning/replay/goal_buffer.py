@@ -1,6 +1,7 @@
 """GoalReplayBuffer: samples transitions with goals from stored episodes."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,22 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_clearning.checks import check_number
 from sb3_clearning.files.json_values import register_class
 from sb3_clearning.goal_spaces import Crop
+from sb3_clearning.progress import progress
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.datasets import (
     Experience,
     Values,
+    dataset_chunks,
     goal_transitions,
+    load_minari,
+    minari_episodes,
     read_arrays,
-    read_minari,
     with_achieved_goals,
 )
 from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.ring import EpisodeRing
 from sb3_clearning.replay.ring_file import load_ring, save_ring
+from sb3_clearning.replay.transitions import Transitions
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
 #: state (one of the next n, with n-step sampling), the last state of its episode, a later state of its episode, the next state
@@ -103,6 +108,23 @@ class GoalReplayBuffer(EpisodeRing):
         """
         load_ring(self, Path(path))
 
+    def load_dataset(self, dataset: Any, crop: Crop = None, progress_bar: bool = False) -> int:
+        """
+        Add the transitions of an offline dataset of any kind. All of it is checked first: after an error the buffer is
+        unchanged. If it has more transitions than the buffer holds, the newest stay.
+
+        :param dataset: The path of an .npz file, as OGBench's are (it may be larger than memory; an episode must not be), or
+            of what :meth:`Experience.save` wrote; a mapping of arrays, a Minari dataset or its name, an SB3 replay buffer, a
+            GoalReplayBuffer or an :class:`Experience`. With neither ``next_observations`` nor ``timeouts``, ``terminals``
+            marks the last row of each episode, a truncation; its next state is unknown, and the transition left out
+        :param crop: See :meth:`load_arrays`
+        :param progress_bar: Whether to show a progress bar (needs tqdm)
+        :return: The number of transitions that were added
+        """
+        assert isinstance(self.action_space, spaces.Box)
+        with dataset_chunks(dataset, self.observation_space, self.action_space) as chunks:
+            return self._load(chunks, crop, progress_bar)
+
     def load_arrays(
         self,
         observations: Values,
@@ -135,7 +157,7 @@ class GoalReplayBuffer(EpisodeRing):
         states = with_achieved_goals(observations, crop)
         next_states = None if next_observations is None else with_achieved_goals(next_observations, crop)
         data = read_arrays(states, actions, terminations, truncations, next_states, self.observation_space, self.action_space)
-        return self._load(data, crop)
+        return self._load(lambda: [data], crop)
 
     def load_minari(self, dataset: Any, crop: Crop = None) -> int:
         """
@@ -145,11 +167,30 @@ class GoalReplayBuffer(EpisodeRing):
         :param crop: See :meth:`load_arrays`
         :return: The number of transitions that were added
         """
-        return self._load(read_minari(dataset), crop)
+        found = load_minari(dataset)
+        return self._load(lambda: minari_episodes(found), crop)
 
-    def _load(self, data: Experience, crop: Crop) -> int:
-        assert isinstance(self.action_space, spaces.Box)
-        return self.add_transitions(goal_transitions(data, self.observation_space, self.action_space, crop))
+    def _load(self, chunks: Callable[[], Iterable[Experience]], crop: Crop, progress_bar: bool = False) -> int:
+        def pieces(bar: Any) -> Iterator[Transitions]:
+            assert isinstance(self.action_space, spaces.Box)
+            done = 0
+            for chunk in chunks():
+                yield goal_transitions(chunk, self.observation_space, self.action_space, crop, done)
+                done += len(chunk)
+                if bar is not None:
+                    bar.update(len(chunk))
+
+        with progress(progress_bar, "Checking the dataset") as bar:
+            total = sum(len(piece.actions) for piece in pieces(bar))
+        capacity = self.buffer_size * self.n_envs
+        if total > capacity:
+            warnings.warn(
+                f"The dataset has {total} transitions, but the replay buffer holds {capacity}: only the last {capacity} are "
+                "kept. Raise `buffer_size`.",
+                stacklevel=3,
+            )
+        with progress(progress_bar, "Loading the dataset", total) as bar:
+            return self.add_pieces(pieces(bar), total)
 
     # -- sampling ------------------------------------------------------------------------------------------------------
 

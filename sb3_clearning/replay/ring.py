@@ -1,7 +1,7 @@
 """EpisodeRing: a ring of transitions of parallel environments that stores each state once."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -308,33 +308,88 @@ class EpisodeRing(DictReplayBuffer):
         self._truncate(self.in_progress)
 
     def add_transitions(self, transitions: Transitions) -> int:
-        """
-        Add a sequence of transitions. A buffer of several environments gets as many pieces of equal length; up to
-        ``n_envs - 1`` transitions that are left over are not added.
+        """:return: The number of transitions that were added, see :meth:`add_pieces`"""
+        return self.add_pieces([transitions], len(transitions.actions))
 
+    def add_pieces(self, pieces: Iterable[Transitions], total: int) -> int:
+        """
+        Add a sequence of transitions that comes in pieces of whole episodes. A buffer of several environments gets as many
+        parts of equal length; up to ``n_envs - 1`` transitions that are left over are not added.
+
+        :param pieces: The pieces in order of time
+        :param total: Number of transitions in all of them. If the buffer holds fewer, the newest stay
         :return: The number of transitions that were added
         """
-        n, capacity = len(transitions.actions), self.buffer_size * self.n_envs
-        if n > capacity:
-            warnings.warn(
-                f"The dataset has {n} transitions, but the replay buffer holds {capacity}: only the last ones are kept. "
-                "Raise `buffer_size`.",
-                stacklevel=3,
-            )
         self.truncate_last_trajectory()
-        length = n // self.n_envs
-        for step in range(length):
-            now = transitions.take(np.arange(self.n_envs) * length + step)
-            self.add(
-                now.observations,
-                now.next_observations,
-                now.actions,
-                np.zeros(self.n_envs),  # rewards are not read
-                now.terminations | now.truncations,
-                [{"TimeLimit.truncated": not terminated} for terminated in now.terminations],
+        length = min(total // self.n_envs, self.buffer_size)
+        # The place of a piece in the sequence of those that stay, which environment `env` gets from `env * length` on.
+        first = min(self.buffer_size * self.n_envs - total, 0)
+        for piece in pieces:
+            end = first + len(piece.actions)
+            for env in range(self.n_envs):
+                start, stop = max(first, env * length), min(end, (env + 1) * length)
+                if start < stop:
+                    self._write(env, start - env * length, piece.take(slice(start - first, stop - first)))
+            first = end
+        self.total_added += length
+        self.full = self.full or self.pos + length >= self.buffer_size
+        self.pos = (self.pos + length) % self.buffer_size
+        return total // self.n_envs * self.n_envs
+
+    def _write(self, env: int, first: int, new: Transitions) -> None:
+        """
+        Write whole episodes to rows of one environment. None is in progress before or after.
+
+        :param env: The environment
+        :param first: The step of the first transition, counted from the position of the next one to be added
+        :param new: The transitions
+        """
+        self._check_transitions(new)
+        n = len(new.actions)
+        positions = (self.pos + first + np.arange(n)) % self.buffer_size
+        rows = positions * self.n_envs + env
+        ends = new.terminations | new.truncations | self._resets(new)
+        last = np.flatnonzero(ends)
+
+        overwritten = self.next_slot[rows]
+        self.free_slots.extend(overwritten[overwritten >= self.n_envs].tolist())
+        self._reserve_slots(len(last))
+        slots = self.free_slots[-len(last) :]
+        del self.free_slots[-len(last) :]
+        for key, columns in self.columns.items():
+            self.rows[rows, columns] = new.observations[key].reshape(n, -1)
+            self.slot_rows[slots, columns] = new.next_observations[key][last].reshape(len(last), -1)
+        for key, stored in self.non_float.items():
+            stored[rows] = new.observations[key].reshape(n, *self.obs_shape[key])
+            self.slot_non_float[key][slots] = new.next_observations[key][last].reshape(len(last), *self.obs_shape[key])
+        self.rows[rows, self.action_columns] = new.actions
+        self.slot_terminated[slots] = new.terminations[last]
+        self.next_slot[rows] = -1
+        self.next_slot[rows[last]] = slots
+        self.episode_end[rows] = positions[last[np.searchsorted(last, np.arange(n))]]
+
+    def _resets(self, new: Transitions) -> np.ndarray:
+        """:return: ``(n,)``, where the next state is not the following one as it is stored, and at the last transition"""
+        n = len(new.actions)
+        resets = np.arange(n) == n - 1
+        for key in self.obs_shape:
+            if key != "desired_goal":  # not part of the state
+                dtype = np.dtype(np.float32) if key in self.columns else self.non_float[key].dtype
+                state, following = new.observations[key][1:].astype(dtype), new.next_observations[key][:-1].astype(dtype)
+                resets[:-1] |= (state != following).any(axis=tuple(range(1, state.ndim)))
+        return resets
+
+    def _check_transitions(self, new: Transitions) -> None:
+        """Raise an error before anything is written."""
+        n = len(new.actions)
+        parts = {key: (new.observations[key].shape, new.next_observations[key].shape) for key in self.obs_shape}
+        sizes = {key: n * int(np.prod(shape)) for key, shape in self.obs_shape.items()}
+        fits = all(int(np.prod(shape)) == sizes[key] for key, shapes in parts.items() for shape in shapes)
+        if not fits or new.actions.shape != (n, self.action_dim) or not len(new.terminations) == len(new.truncations) == n:
+            raise ValueError(
+                f"{n} transitions need the shapes {self.obs_shape} and {self.action_dim} actions for each, not {parts} and "
+                f"{new.actions.shape}, with {len(new.terminations)} terminations and {len(new.truncations)} truncations."
             )
-        self.truncate_last_trajectory()
-        return length * self.n_envs
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 

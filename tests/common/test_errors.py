@@ -148,7 +148,7 @@ def test_unknown_kinds_of_goals() -> None:
 
 def test_an_empty_buffer() -> None:
     model = small_model(PointEnv())
-    with pytest.raises(ValueError, match=r"buffer is empty: fill it before `learn_offline`.*load_minari.*load_replay_buffer"):
+    with pytest.raises(ValueError, match=r"buffer is empty: fill it before `learn_offline`.*load_dataset.*load_replay_buffer"):
         model.learn_offline(10)
     with pytest.raises(ValueError, match="buffer is empty: collect or load at least one transition"):
         model.replay_buffer.sample(4)

@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 import torch as th
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from sb3_clearning import CLearning, GoalReplayBuffer, ResumableCheckpoint
+from sb3_clearning import CLearning, Experience, GoalReplayBuffer, ResumableCheckpoint, collect
 from sb3_clearning.files.array_file import UnreadableFileError, from_bytes, to_bytes
 from tests.support.checkpointed_runs import learn, make_env
 from tests.support.ring_invariants import check_invariants
@@ -227,6 +227,37 @@ def _buffers(folder: Path, n: int) -> int:
     return loaded
 
 
+def _datasets(folder: Path, n: int) -> int:
+    path = folder / "data.safetensors"
+    collect("random", make_env(), 30, seed=0).save(path)
+    found: list[Experience] = []
+    for data in _mutants("dataset", path.read_bytes(), n, seed=5):
+        path.write_bytes(data)
+        _try(lambda: found.append(Experience.load(path)))
+    for experience in found:
+        assert {len(part) for part in experience.observations.values()} == {len(experience)}  # type: ignore[union-attr]
+        assert experience.ends.dtype == bool
+        experience.last()
+    return len(found)
+
+
+def _npz_files(folder: Path, n: int) -> int:
+    path, rng = folder / "data.npz", random.Random(6)
+    experience = collect("random", make_env(), 30, seed=0)
+    states = experience.observations["observation"]
+    np.savez_compressed(path, observations=states, actions=experience.actions, terminals=experience.ends)
+    original, loaded = path.read_bytes(), 0
+    for _ in range(n):
+        path.write_bytes(mutate_bytes(original, rng))
+        buffer = GoalReplayBuffer(40, experience.observation_space, experience.action_space, device="cpu")
+        with watched(), suppress(ValueError):
+            buffer.load_dataset(path, crop=[0, 1])
+            loaded += 1
+            continue
+        assert buffer.total_added == 0
+    return loaded
+
+
 def _exports(folder: Path, n: int) -> int:
     model = small_model(make_env(), buffer_size=100).learn(30)
     path = folder / "agent"
@@ -296,6 +327,8 @@ def _segments(folder: Path, n: int) -> int:
 
 KINDS: dict[str, Callable[[Path, int], int]] = {
     "buffers": _buffers,
+    "datasets": _datasets,
+    "npz": _npz_files,
     "exports": _exports,
     "checkpoints": _checkpoints,
     "segments": _segments,

@@ -19,6 +19,7 @@ from sb3_clearning import (
     ClassifierCritic,
     CLearning,
     CLearningPolicy,
+    Experience,
     FutureStateEstimator,
     GoalReplayBuffer,
     GoalTD3,
@@ -29,6 +30,7 @@ from sb3_clearning import (
     ResumableCheckpoint,
     StepTimeout,
     TablePolicy,
+    collect,
     evaluate_goals,
     losses,
 )
@@ -276,7 +278,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
         add(next_obs={"observation": np.zeros(4), "achieved_goal": np.zeros(2), "desired_goal": np.zeros(2)}),
         r"needs the shapes .*\(4,\)",
     ),
-    ("GoalReplayBuffer.add_transitions", lambda: filled().add_transitions(filled().transitions()._replace(actions=np.zeros((12, 3)))), r"needs the shapes .*\(1, 3\)"),
+    ("GoalReplayBuffer.add_transitions", lambda: filled().add_transitions(filled().transitions()._replace(actions=np.zeros((12, 3)))), r"12 transitions need the shapes .*\(12, 3\)"),
+    ("GoalReplayBuffer.add_pieces", lambda: filled().add_pieces([filled().transitions()._replace(terminations=SIX)], 12), "with 6 terminations and 12 truncations"),
     ("GoalReplayBuffer.float_states", lambda: filled().float_states(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(0), "`at_most` must be at least 1, not 0"),
     ("GoalReplayBuffer.random_goals", lambda: filled().random_goals(5, 2), "`commanded_fraction` must be at least 0 and at most 1, not 2"),
@@ -296,6 +299,26 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.load_arrays", arrays(observations=np.full((6, 3), NAN)), "NaN or inf in the key"),
     ("GoalReplayBuffer.load_minari", lambda: buffer(10, SPACE, ACTIONS)().load_minari(None), "A NoneType is not a Minari dataset"),
     ("GoalReplayBuffer.load_minari", lambda: buffer(10, SPACE, ACTIONS)().load_minari("no/such-v0"), "run `minari download no/such-v0` first|not installed"),
+    # files, and what they may hold, are in test_load_dataset.py
+    ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset(None), "A NoneType is not a dataset"),
+    ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset({}), r"lacks \['observations', 'actions'\]"),
+    ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset("no/such-v0"), "run `minari download no/such-v0` first|not installed"),
+    ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset("none.npz"), "none.npz: There is no such file"),
+    ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset("none.safetensors"), "There is no file none.safetensors"),
+    ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset(buffer(10, SPACE, ACTIONS)()), "The dataset is empty"),
+    ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset(collect("random", "CartPole-v1", 9)), r"actions have the shape \(9,\), but \(9, 2\)"),
+    ("Experience", lambda: Experience(SIX[:0], SIX[:0], SIX[:0], SIX[:0], SIX[:0], SPACE, ACTIONS), "The dataset is empty"),
+    ("Experience.save", lambda: collect("random", PointEnv(), 5).save(Path(__file__).parent / "no" / "data"), "No such file or directory"),
+    ("Experience.save", lambda: collect("random", PointEnv(), 5).save(None), "expected str, bytes or os.PathLike object"),  # type: ignore[arg-type]
+    ("Experience.load", lambda: Experience.load("no such file"), "There is no file"),
+    ("Experience.load", lambda: Experience.load(__file__), "was not written by sb3_clearning"),
+    ("collect", lambda: collect("greedy", PointEnv(), 5), "`policy` must be a model, a function of observations, or \"random\", not 'greedy'"),
+    ("collect", lambda: collect(None, PointEnv(), 5), "`policy` must be a model, .*, not None"),
+    ("collect", lambda: collect("random", None, 5), "`env` must be a Gymnasium environment, a VecEnv or an id, not NoneType"),  # type: ignore[arg-type]
+    ("collect", lambda: collect("random", PointEnv(), 0), "`n_steps` must be at least 1, not 0"),
+    ("collect", lambda: collect("random", PointEnv(), 2.5), r"`n_steps` must be a whole number of at least 1, not 2\.5"),  # type: ignore[arg-type]
+    ("collect", lambda: collect("random", PointEnv(), 5, seed=-1), "`seed` must be at least 0 .*, not -1"),
+    ("collect", lambda: collect(lambda obs: np.zeros(2), PointEnv(), 5), r"actions have the shape \(2,\), not \(1, 2\)"),
     ("GoalReplayBuffer.save", lambda: filled().save(Path(__file__).parent / "no" / "buffer"), "No such file or directory"),
     ("GoalReplayBuffer.save", lambda: filled().save(None), "expected str, bytes or os.PathLike object"),  # type: ignore[arg-type]
     ("GoalReplayBuffer.load", lambda: filled().load("no such file"), "There is no file"),

@@ -1,15 +1,19 @@
 """Datasets of every kind become the same transitions."""
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
-from sb3_clearning import GoalReplayBuffer
-from sb3_clearning.replay.datasets import Experience, read_dataset
+from sb3_clearning import Experience, GoalReplayBuffer, collect
+from sb3_clearning.replay.datasets import read_dataset
+from tests.support.goal_envs import PointEnv
 
 LOW, HIGH = np.array([-2.0], dtype=np.float32), np.array([4.0], dtype=np.float32)
 ACTIONS = spaces.Box(LOW, HIGH)
@@ -133,6 +137,42 @@ def test_replay_buffers_of_two_environments_that_went_round(
     assert (found == found[experience.last()][:, :1]).all()
     # The scaled actions are in the environment's range again: t / 10 - 1 within [-1, 1] is -2 + 6 t / 20.
     assert np.allclose(experience.actions[:, 0], -2 + 0.3 * np.array(times), atol=1e-5)
+
+
+def collected(kind: str) -> Experience:
+    env = {"dict": PointEnv(terminates=True), "box": gym.make("Pendulum-v1"), "discrete": gym.make("FrozenLake-v1")}[kind]
+    return collect("random", env, 60, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["dict", "box", "discrete"])
+def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+    experience = collected(kind)
+    experience.save(tmp_path / "data")
+    for found in (Experience.load(tmp_path / "data"), read_dataset(tmp_path / "data"), read_dataset(str(tmp_path / "data"))):
+        for name in ("observation_space", "action_space"):
+            assert getattr(found, name) == getattr(experience, name)
+        for name in ("observations", "actions", "next_observations", "terminations", "ends"):
+            one, two = getattr(found, name), getattr(experience, name)
+            for key in two if isinstance(two, dict) else [...]:
+                assert np.array_equal(one[key], two[key])
+                assert one[key].dtype == two[key].dtype
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]  # no temporary file is left
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"actions": np.zeros((60, 3))}, r"`actions` has the shape \(60, 3\), but is of 60 values of Box"),
+        ({"ends": np.zeros(60)}, "`ends` needs 60 booleans, not float64"),
+        ({"terminations": np.zeros(59, bool)}, "`terminations` needs 60 booleans"),
+        ({"observations": np.zeros((60, 3))}, "`observations` and its space Dict.* do not fit"),
+        ({"next_observations": {"observation": np.zeros((60, 3))}}, r"`next_observations` has the keys \['observation'\]"),
+    ],
+)
+def test_what_does_not_fit_together_is_not_saved(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(collected("dict"), **change).save(tmp_path / "data")
+    assert not list(tmp_path.iterdir())
 
 
 def test_discrete_actions_of_a_replay_buffer() -> None:

@@ -1,0 +1,153 @@
+"""Records what a policy does, as a dataset."""
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize, unwrap_vec_normalize
+
+from sb3_clearning.checks import check_number, check_steps
+from sb3_clearning.progress import progress
+from sb3_clearning.replay.datasets import Experience
+from sb3_clearning.runs.random_states import preserved_random_states
+
+
+def collect(
+    policy: Any,
+    env: gym.Env | VecEnv | str,
+    n_steps: int,
+    deterministic: bool = False,
+    seed: int | None = None,
+    progress_bar: bool = False,
+) -> Experience:
+    """
+    Record the transitions of a policy::
+
+        model.replay_buffer.load_dataset(collect("random", env, 10_000, seed=0))
+
+    :param policy: An SB3 model or anything with its ``predict``, a function from observations ``(n_envs, …)`` to actions
+        ``(n_envs, …)``, or "random". An SB3 model sees observations through its VecNormalize, if it has one
+    :param env: An environment, several as a VecEnv, or the id of one. It is reset first, and left where the last step leads.
+        With a VecNormalize the policy sees normalized observations, and the dataset holds the original ones
+    :param n_steps: Number of transitions, rounded up to a whole number of steps of all environments
+    :param deterministic: Whether an SB3 model acts deterministically
+    :param seed: Of environments, random actions and a model's own randomness. Global random states stay as they are. None:
+        nothing is seeded
+    :param progress_bar: Whether to show a progress bar (needs tqdm)
+    :return: The transitions, one environment after the other. The last episode of each is truncated, if it is not over
+    """
+    steps = check_steps("n_steps", n_steps, 1)
+    if seed is not None:
+        check_number("seed", seed, 0, 2**32 - 1, whole=True)
+    if not (policy == "random" if isinstance(policy, str) else hasattr(policy, "predict") or callable(policy)):
+        raise ValueError(f'`policy` must be a model, a function of observations, or "random", not {policy!r}.')
+    vec_env, normalize = _environments(env)
+    try:
+        if normalize is None and isinstance(policy, BaseAlgorithm):
+            normalize = policy.get_vec_normalize_env()
+        act = _actions_of(policy, vec_env, normalize, deterministic, seed)
+        with nullcontext() if seed is None else preserved_random_states():
+            if seed is not None:
+                set_random_seed(seed)
+                vec_env.seed(seed)
+            return _record(act, vec_env, -(-steps // vec_env.num_envs), progress_bar)
+    finally:
+        if isinstance(env, str):
+            vec_env.close()
+
+
+def _environments(env: Any) -> tuple[VecEnv, VecNormalize | None]:
+    """:return: The environments, with observations that are not normalized, and what normalizes them"""
+    if isinstance(env, str):
+        env = gym.make(env)
+    if isinstance(env, gym.Env):
+        env = DummyVecEnv([lambda: env])
+    if not isinstance(env, VecEnv):
+        raise ValueError(f"`env` must be a Gymnasium environment, a VecEnv or an id, not {type(env).__name__}.")
+    # Not through it: it would count these steps in its statistics, and clip the final observations of episodes.
+    if isinstance(env, VecNormalize):
+        return env.venv, env
+    if unwrap_vec_normalize(env) is not None:
+        raise ValueError("Wrap the environments so that the VecNormalize is the outermost wrapper.")
+    return env, None
+
+
+def _actions_of(
+    policy: Any, env: VecEnv, normalize: VecNormalize | None, deterministic: bool, seed: int | None
+) -> Callable[[Any, np.ndarray], np.ndarray]:
+    """:return: A function from observations, and whether they begin an episode, to actions"""
+    if isinstance(policy, str):
+        space = copy.deepcopy(env.action_space)  # the environment's own keeps its random state
+        space.seed(seed)
+        return lambda obs, starts: np.array([space.sample() for _ in starts])
+    state = None
+
+    def act(obs: Any, starts: np.ndarray) -> np.ndarray:
+        nonlocal state
+        obs = obs if normalize is None else normalize.normalize_obs(obs)
+        if not hasattr(policy, "predict"):
+            return np.asarray(policy(obs))
+        actions, state = policy.predict(obs, state=state, episode_start=starts, deterministic=deterministic)
+        return actions
+
+    return act
+
+
+def _record(act: Callable[[Any, np.ndarray], np.ndarray], env: VecEnv, steps: int, progress_bar: bool) -> Experience:
+    shape = (env.num_envs, steps)  # one environment after the other, as in the result
+
+    def empty(space: spaces.Space) -> Any:
+        if isinstance(space, spaces.Dict):
+            return {key: empty(part) for key, part in space.items()}
+        return np.empty((*shape, *(space.shape or ())), dtype=space.dtype)
+
+    observations, next_observations, actions = map(empty, (env.observation_space, env.observation_space, env.action_space))
+    terminations, ends = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    obs: Any = env.reset()
+    starts = np.ones(env.num_envs, dtype=bool)
+    with progress(progress_bar, "Collecting", steps * env.num_envs) as bar:
+        for t in range(steps):
+            action = act(obs, starts)
+            if np.shape(action) != actions[:, t].shape:
+                raise ValueError(f"The policy's actions have the shape {np.shape(action)}, not {actions[:, t].shape}.")
+            _put(observations, (slice(None), t), obs)
+            actions[:, t] = action
+            obs, _, starts, infos = env.step(action)
+            _put(next_observations, (slice(None), t), obs)
+            for index in np.flatnonzero(starts):
+                _put(next_observations, (index, t), infos[index]["terminal_observation"])
+                terminations[index, t] = not infos[index].get("TimeLimit.truncated", False)
+            ends[:, t] = starts
+            if bar is not None:
+                bar.update(env.num_envs)
+    ends[:, -1] = True
+
+    def flat(values: Any) -> Any:
+        if isinstance(values, dict):
+            return {key: flat(part) for key, part in values.items()}
+        return values.reshape(-1, *values.shape[2:])
+
+    return Experience(
+        flat(observations),
+        flat(actions),
+        flat(next_observations),
+        flat(terminations),
+        flat(ends),
+        env.observation_space,
+        env.action_space,
+    )
+
+
+def _put(values: Any, place: tuple[Any, int], new: Any) -> None:
+    """Write observations to their place, for each key of a dict."""
+    if isinstance(values, dict):
+        for key, part in values.items():
+            part[place] = new[key]
+    else:
+        values[place] = new
