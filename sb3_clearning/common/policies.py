@@ -215,7 +215,8 @@ class CLearningPolicy(TD3Policy):
         :param actions: ``(batch, action_dim)`` within [-1, 1]
         :return: The stochastic actor's log density of these actions, ``(batch,)``
         """
-        assert isinstance(self.actor, GaussianActor)
+        if not isinstance(self.actor, GaussianActor):
+            raise ValueError("Only a stochastic actor has densities: pass `policy_kwargs=dict(stochastic_actor=True)`.")
         mean, log_std, _ = self.actor.get_action_dist_params(obs)
         return self.actor.action_dist.proba_distribution(mean, log_std).log_prob(actions)
 

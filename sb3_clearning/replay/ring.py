@@ -353,7 +353,7 @@ class EpisodeRing(DictReplayBuffer):
 
         overwritten = self.next_slot[rows]
         self.free_slots.extend(overwritten[overwritten >= self.n_envs].tolist())
-        self._reserve_slots(len(last))
+        self.reserve_slots(len(last))
         slots = self.free_slots[-len(last) :]
         del self.free_slots[-len(last) :]
         for key, columns in self.columns.items():

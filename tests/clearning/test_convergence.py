@@ -9,7 +9,7 @@ minimized.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -270,7 +270,7 @@ def test_the_mixture_without_lambda_on_w_looks_further_ahead(seed: int, gamma: f
     expected = expected.reshape(N_STATES, N_ACTIONS, N_STATES)
     assert np.abs(_train(loss, _assignments(gamma)) - np.log(expected / mdp.marginal())).max() <= TOLERANCE
 
-    model = small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=False)
+    model = small_model(PointEnv(), n_steps=1, gamma=gamma, lambda_=lambda_, lambda_on_w=False)
     np.testing.assert_allclose(expected.sum(axis=-1), np.exp(mass(model)))
     assert mass(small_model(PointEnv(), gamma=gamma, lambda_=lambda_, lambda_on_w=True)) == 0
 
@@ -278,7 +278,8 @@ def test_the_mixture_without_lambda_on_w_looks_further_ahead(seed: int, gamma: f
 @pytest.mark.parametrize("lambda_", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("lambda_on_w", [True, False])
 def test_what_follows_a_true_end_has_the_mass_of_any_other_future(lambda_: float, lambda_on_w: bool) -> None:
-    model = small_model(PointEnv(), lambda_=lambda_, lambda_on_w=lambda_on_w, gamma=0.9, terminal="absorbing").learn(30)
+    arguments: dict[str, Any] = {"n_steps": 1, "lambda_": lambda_, "lambda_on_w": lambda_on_w, "gamma": 0.9}
+    model = small_model(PointEnv(), terminal="absorbing", **arguments).learn(30)
     batch = model.replay_buffer.sample_goals(64, model.relabelling(), model.gamma)[0]
     batch.dones = th.ones(64)
     labels, weights, w = model._updater.labels_and_weights(batch)

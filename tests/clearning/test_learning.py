@@ -82,7 +82,9 @@ def _learn(seed: int) -> Outcome:
         tau=0.05,
         batch_size=64,
         learning_starts=800,
-        lambda_=1.0,  # Monte Carlo positives are those of the policy that collected, not of the optimal one
+        # Recorded steps and futures are those of the policy that collected, not of the optimal one.
+        n_steps=1,
+        lambda_=1.0,
         action_noise="gaussian",
         warmup_noise="uniform",
         buffer_size=5000,

@@ -337,6 +337,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearningPolicy", policy(n_critics="2"), "`n_critics` must be a whole number of at least 1, not '2'"),
     ("CLearningPolicy", policy(net_arch=[0]), "`net_arch` must be at least 1, not 0"),
     ("CLearningPolicy", policy(n_quantiles=5), "unexpected keyword argument 'n_quantiles'"),
+    ("CLearningPolicy.log_prob", lambda: small_model(PointEnv()).policy.log_prob({}, th.zeros(1, 2)), "Only a stochastic actor has densities"),
     ("CLearningPolicy.actions_and_pre_tanh", lambda: small_model(PointEnv()).policy.actions_and_pre_tanh({key: th.zeros(2, 9) for key in OBS}), "must match the size"),
     ("fit_extractors", lambda: fit_extractors(small_model(PointEnv()).policy, {"observation": np.zeros((4, 9))}, 4), r"arrays \(n, 3\) for 'observation', not \(4, 9\)"),
     ("fit_extractors", lambda: fit_extractors(small_model(PointEnv()).policy, {"observation": np.zeros((0, 3))}, 4), r"not \(0, 3\)"),
