@@ -1,0 +1,162 @@
+"""
+Learning from data alone: mazes walked by a noisy controller, and random actions of FetchReach.
+
+``python -m sb3_clearning.experiments offline`` writes results/offline.csv and results/offline.md. The data is made from
+the run's seed. "navigate" are long walks, "stitch" short trips that have to be put together.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from sb3_clearning import CLearning, evaluate_goals
+from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.common.collect import collect
+from sb3_clearning.experiments.offline_data import make_maze, maze_data
+from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
+from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.replay.datasets import Experience
+
+#: Gradient steps of a run, and at which of them it is evaluated.
+UPDATES, EVALUATED_AT = 20_000, (10_000, 20_000)
+FIELDS = ("task", "method", "seed", "updates", "success", "success_any_time", "initial", "final", "minimum")
+
+
+class _CloningUpdater(ClassifierUpdater):
+    def update_critic(self, batch: GoalBatch) -> None:
+        """No classifier is needed."""
+
+    def update_actor(self, batch: GoalBatch) -> None:
+        actions, _ = self.model.policy.actions_and_pre_tanh(batch.observations)
+        self.descend_actor(self.cloning_loss(batch, actions))
+
+
+class GoalConditionedCloning(CLearning):
+    """Behaviour cloning alone: the data's action for a goal that it reached later."""
+
+    updater_class = _CloningUpdater
+
+    def relabelling(self) -> dict[str, float]:
+        """:return: For each kind of goal its share of a batch"""
+        return {"future": 1.0}
+
+
+class Task(NamedTuple):
+    """
+    A dataset and the environment to evaluate in.
+
+    :param data: Makes the dataset from a seed
+    :param make_env: Makes the environment
+    :param arguments: Arguments of every method
+    """
+
+    data: Callable[[int], Experience]
+    make_env: Callable[[], gym.Env]
+    arguments: dict[str, Any]
+
+
+def _fetch_reach() -> gym.Env:
+    import gymnasium_robotics
+
+    gym.register_envs(gymnasium_robotics)
+    return gym.make("FetchReach-v4")
+
+
+def _maze_task(size: str, kind: str, n_steps: int, gamma: float, max_steps: int) -> Task:
+    make_env = partial(make_maze, size, reset_target=False, max_episode_steps=max_steps)
+    return Task(lambda seed: maze_data(size, kind, n_steps, seed), make_env, {"gamma": gamma})
+
+
+TASKS = {
+    "umaze-navigate": _maze_task("UMaze", "navigate", 50_000, 0.99, 300),
+    "umaze-stitch": _maze_task("UMaze", "stitch", 50_000, 0.99, 300),
+    "medium-navigate": _maze_task("Medium", "navigate", 100_000, 0.99, 600),
+    "medium-stitch": _maze_task("Medium", "stitch", 100_000, 0.99, 600),
+    "large-navigate": _maze_task("Large", "navigate", 200_000, 0.995, 1000),
+    "large-stitch": _maze_task("Large", "stitch", 200_000, 0.995, 1000),
+    "fetch-reach-random": Task(
+        lambda seed: collect("random", _fetch_reach(), 10_000, seed=seed), _fetch_reach, {"gamma": 0.95}
+    ),
+}
+METHODS: dict[str, tuple[type[CLearning], dict[str, Any]]] = {
+    "clearning": (CLearning, {}),
+    "without cloning": (CLearning, {"bc_coef": 0.0}),
+    "cloning alone": (GoalConditionedCloning, {}),
+    "Monte Carlo": (CLearning, {"lambda_": 0.0}),
+    "one step": (CLearning, {"n_steps": 1}),
+}
+
+
+class Run(NamedTuple):
+    """A cell of the table and its seed, of the data and of training."""
+
+    task: str
+    method: str
+    seed: int
+
+
+def is_done(run: Run, rows: Rows) -> bool:
+    """:return: Whether the table has the run's last row"""
+    wanted = (run.task, run.method, str(run.seed), str(EVALUATED_AT[-1]))
+    return any((row["task"], row["method"], row["seed"], row["updates"]) == wanted for row in rows)
+
+
+def work(run: Run) -> Iterable[dict[str, Any]]:
+    """:return: The run's rows"""
+    task, (algorithm, arguments) = TASKS[run.task], METHODS[run.method]
+    data = task.data(run.seed)
+    model = algorithm.from_spaces(
+        data.observation_space,
+        data.action_space,
+        buffer_size=len(data),
+        seed=run.seed,
+        device="cpu",
+        **{**task.arguments, **arguments},
+    )
+    model.replay_buffer.load_dataset(data)
+    done = 0
+    for updates in EVALUATED_AT:
+        model.learn_offline(updates - done, reset_num_timesteps=False)
+        done = updates
+        measured = evaluate_goals(model, task.make_env)
+        yield {**run._asdict(), "updates": updates, **{key: round(measured[key], 5) for key in FIELDS[4:]}}
+
+
+def table(rows: Rows) -> list[str]:
+    """:return: Success at any time after the last update, in Markdown: a row per task, a column per method"""
+    lines = [f"| data | {' | '.join(METHODS)} |", f"|---|{'---|' * len(METHODS)}"]
+    for task in TASKS:
+        cells = []
+        for method in METHODS:
+            found = [
+                float(row["success_any_time"])
+                for row in rows
+                if (row["task"], row["method"], row["updates"]) == (task, method, str(EVALUATED_AT[-1]))
+            ]
+            cells.append(f"{spread(found, 2)} ({len(found)})" if found else "missing")
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return lines
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command_line("offline", __doc__)
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, of data and training")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where offline.csv and offline.md are written")
+    options = parser.parse_args(argv)
+    runs = [Run(task, method, seed) for seed in range(options.seeds) for task in options.tasks for method in options.methods]
+    path = options.output / "offline.csv"
+    rows = sweep(path, FIELDS, runs, is_done, work, options.jobs)
+    text = (
+        "Made by `python -m sb3_clearning.experiments offline`. Success at any time within 50 evaluation episodes after "
+        f"{UPDATES:,} updates; mean ± standard deviation over seeds of data and training, whose number is in brackets."
+    )
+    write_report(path.with_suffix(".md"), "Learning from data alone", text, ["", *table(rows)], rows)
+    print(path.with_suffix(".md").read_text())

@@ -1,0 +1,128 @@
+"""Datasets for the offline experiment: mazes walked by a noisy controller, and random actions of FetchReach."""
+
+from collections import deque
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from sb3_clearning.common.collect import collect
+from sb3_clearning.replay.datasets import Experience
+
+Cell = tuple[int, int]
+#: Steps of an episode of the data. A trip of a point through the medium maze takes about 125 steps.
+NAVIGATE_STEPS, STITCH_STEPS = 500, 60
+#: Cells that a trip of the stitch data leads across.
+STITCH_CELLS = 4
+
+
+class Maze:
+    """
+    The cells of a PointMaze and the ways between them.
+
+    :param env: A PointMaze of gymnasium-robotics
+    """
+
+    def __init__(self, env: gym.Env):
+        self._maze = env.unwrapped.maze  # type: ignore[attr-defined]
+        layout = self._maze.maze_map
+        self.free = [(i, j) for i, row in enumerate(layout) for j, cell in enumerate(row) if cell != 1]
+        self._far: dict[Cell, dict[Cell, int]] = {}
+
+    def cell(self, position: np.ndarray) -> Cell:
+        """:return: The cell of a position"""
+        row, column = self._maze.cell_xy_to_rowcol(position)
+        return int(row), int(column)
+
+    def center(self, cell: Cell) -> np.ndarray:
+        """:return: The position of a cell's center"""
+        return self._maze.cell_rowcol_to_xy(np.array(cell))
+
+    def distances(self, start: Cell) -> dict[Cell, int]:
+        """:return: The length of the shortest way from ``start`` to each cell"""
+        found, queue = {start: 0}, deque([start])
+        while queue:
+            row, column = cell = queue.popleft()
+            for neighbour in ((row, column + 1), (row + 1, column), (row, column - 1), (row - 1, column)):
+                if neighbour in self.free and neighbour not in found:
+                    found[neighbour] = found[cell] + 1
+                    queue.append(neighbour)
+        return found
+
+    def step_towards(self, cell: Cell, goal: Cell) -> Cell:
+        """:return: The next cell on the shortest way from ``cell`` to ``goal``"""
+        if goal not in self._far:
+            self._far[goal] = self.distances(goal)
+        far, (row, column) = self._far[goal], cell
+        around = [(row, column + 1), (row + 1, column), (row, column - 1), (row - 1, column)]
+        return min((one for one in around if one in far), key=lambda one: far[one], default=goal)
+
+
+class WaypointController:
+    """
+    Walks from cell to cell to the desired goal, with noise on its actions.
+
+    :param maze: The maze
+    :param noise_std: The standard deviation of the noise
+    :param seed: Seed of the noise
+    """
+
+    def __init__(self, maze: Maze, noise_std: float = 0.5, seed: int = 0):
+        self.maze, self.noise_std, self._rng = maze, noise_std, np.random.default_rng(seed)
+
+    def __call__(self, obs: dict[str, np.ndarray]) -> np.ndarray:
+        """:return: Actions ``(n_envs, 2)`` for observations of a PointMaze"""
+        actions = [self._action(*row) for row in zip(obs["observation"], obs["desired_goal"], strict=True)]
+        noise = self._rng.normal(0, self.noise_std, (len(actions), 2))
+        return np.clip(np.array(actions) + noise, -1, 1).astype(np.float32)
+
+    def _action(self, observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        position, velocity = observation[:2], observation[2:]
+        here, there = self.maze.cell(position), self.maze.cell(goal)
+        target = goal if here == there else self.maze.center(self.maze.step_towards(here, there))
+        return 5 * (target - position) - velocity
+
+
+class ShortTrips(gym.Wrapper):
+    """
+    Episodes start in a random cell, and their goals are a few cells away: no episode shows a long way as a whole.
+
+    :param env: A PointMaze
+    :param seed: Seed of the cells
+    """
+
+    def __init__(self, env: gym.Env, seed: int):
+        super().__init__(env)
+        self._maze, self._rng = Maze(env), np.random.default_rng(seed)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start at a random cell."""
+        start = self._maze.free[self._rng.integers(len(self._maze.free))]
+        near = [cell for cell, length in self._maze.distances(start).items() if 1 <= length <= STITCH_CELLS]
+        goal = near[self._rng.integers(len(near))]
+        return super().reset(seed=seed, options={"reset_cell": np.array(start), "goal_cell": np.array(goal)})
+
+
+def make_maze(size: str, **arguments: Any) -> gym.Env:
+    """:return: A PointMaze that goes on at its goal"""
+    import gymnasium_robotics
+
+    gym.register_envs(gymnasium_robotics)
+    return gym.make(f"PointMaze_{size}-v3", continuing_task=True, **arguments)
+
+
+def maze_data(size: str, kind: str, n_steps: int, seed: int) -> Experience:
+    """
+    Data of a noisy controller, in the manner of OGBench.
+
+    :param size: UMaze, Medium or Large
+    :param kind: "navigate": long walks from goal to goal; "stitch": short trips, so that ways have to be put together
+    :param n_steps: Number of transitions
+    :param seed: Seed of starts, goals and noise
+    :return: The transitions
+    """
+    if kind == "navigate":
+        env = make_maze(size, reset_target=True, max_episode_steps=NAVIGATE_STEPS)
+    else:
+        env = ShortTrips(make_maze(size, reset_target=False, max_episode_steps=STITCH_STEPS), seed)
+    return collect(WaypointController(Maze(env), seed=seed), env, n_steps, seed=seed)

@@ -1,0 +1,92 @@
+"""The offline experiment: its data is what it says, and its command writes a table."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sb3_clearning.experiments import offline
+from sb3_clearning.experiments.offline_data import STITCH_CELLS, STITCH_STEPS, Maze, WaypointController, make_maze, maze_data
+from sb3_clearning.experiments.tables.rows import read_rows
+
+
+@pytest.fixture(scope="module")
+def maze() -> Maze:
+    return Maze(make_maze("Medium"))
+
+
+def test_ways_are_the_shortest(maze: Maze) -> None:
+    # Floyd and Warshall's algorithm
+    index = {cell: i for i, cell in enumerate(maze.free)}
+    far = np.full((len(index), len(index)), np.inf)
+    for (row, column), i in index.items():
+        far[i, i] = 0
+        for neighbour in ((row, column + 1), (row + 1, column)):
+            if neighbour in index:
+                far[i, index[neighbour]] = far[index[neighbour], i] = 1
+    for k in range(len(index)):
+        far = np.minimum(far, far[:, k : k + 1] + far[k : k + 1])
+    for start in maze.free[::3]:
+        assert all(far[index[start], index[cell]] == length for cell, length in maze.distances(start).items())
+        for goal in maze.free[::4]:
+            if goal != start:
+                step = maze.step_towards(start, goal)
+                assert far[index[start], index[step]] == 1
+                assert far[index[step], index[goal]] == far[index[start], index[goal]] - 1
+
+
+def test_the_controller_reaches_its_goals() -> None:
+    env = make_maze("Medium", reset_target=False, max_episode_steps=400)
+    policy = WaypointController(Maze(env))
+    for seed in range(5):
+        obs, _ = env.reset(seed=seed)
+        reached = False
+        for _ in range(400):
+            action = policy({key: value[None] for key, value in obs.items()})[0]
+            obs, _, _, _, info = env.step(action)
+            reached |= bool(info["success"])
+        assert reached
+
+
+def test_stitch_shows_short_trips_only(maze: Maze) -> None:
+    data = maze_data("Medium", "stitch", 10 * STITCH_STEPS, seed=0)
+    assert isinstance(data.observations, dict)
+    assert isinstance(data.next_observations, dict)
+    last = np.flatnonzero(data.ends)
+    assert np.array_equal(np.diff(last), np.full(9, STITCH_STEPS))
+    lengths = []
+    for first, end in zip(last - STITCH_STEPS + 1, last, strict=True):
+        start, goal = (maze.cell(data.observations[key][first]) for key in ("achieved_goal", "desired_goal"))
+        assert 1 <= maze.distances(start)[goal] <= STITCH_CELLS
+        lengths.append(maze.distances(start)[maze.cell(data.next_observations["achieved_goal"][end])])
+    assert 1 <= max(lengths) <= STITCH_CELLS + 1
+    again = maze_data("Medium", "stitch", 100, seed=0)
+    assert np.array_equal(again.actions, data.actions[:100])
+    assert not np.array_equal(maze_data("Medium", "stitch", 100, seed=1).actions, again.actions)
+
+
+def test_navigate_shows_long_walks(maze: Maze) -> None:
+    data = maze_data("Medium", "navigate", 500, seed=0)
+    assert isinstance(data.observations, dict)
+    goals = {maze.cell(goal) for goal in data.observations["desired_goal"]}
+    assert len(goals) > 2
+    far = maze.distances(maze.cell(data.observations["achieved_goal"][0]))
+    assert max(far[maze.cell(place)] for place in data.observations["achieved_goal"]) > STITCH_CELLS + 1
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(offline, "EVALUATED_AT", (5, 10))
+    monkeypatch.setattr(offline, "TASKS", {"small": offline._maze_task("UMaze", "stitch", 300, 0.9, 10)})
+    command = ["--tasks", "small", "--seeds", "1", "--output", str(tmp_path), "--methods", "clearning", "cloning alone"]
+    offline.main(command)
+    rows = read_rows(tmp_path / "offline.csv")
+    assert [(row["method"], row["updates"]) for row in rows] == [
+        *(("clearning", updates) for updates in ("5", "10")),
+        *(("cloning alone", updates) for updates in ("5", "10")),
+    ]
+    assert "| small | " in (tmp_path / "offline.md").read_text()
+    assert "missing" in (tmp_path / "offline.md").read_text()
+    capsys.readouterr()
+    offline.main(command)
+    assert "2 of 2 settings are in" in capsys.readouterr().out
+    assert len(read_rows(tmp_path / "offline.csv")) == 4
