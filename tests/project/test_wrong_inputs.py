@@ -419,6 +419,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("FrozenLake-v1")), "needs a Box observation space, got Discrete"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop="all"), "crop must be a sequence of indices"),  # type: ignore[arg-type]
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), distance_threshold="near"), "distance_threshold must not be negative, got 'near'"),  # type: ignore[arg-type]
+    ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop={"angle": [0]}), "names a key, but the env's observation is no Dict"),
     ("GoalFromObservation.reset", lambda: wrapped().reset(options={"goal": np.zeros(9)}), r"has the shape \(9,\), expected \(3,\)"),
     ("GoalFromObservation.reset", lambda: wrapped().reset(seed="one"), "seed"),  # type: ignore[arg-type]
     ("GoalFromObservation.step", lambda: GoalFromObservation(gym.make("Pendulum-v1")).step(np.zeros(1)), "before calling env.reset"),
