@@ -22,7 +22,7 @@ def check_goal_space(space: spaces.Space) -> None:
     if missing:
         raise ValueError(
             f"C-learning needs a goal environment: the Dict observation lacks {missing}. It has {list(space.spaces)}. "
-            "Add them, or wrap an environment with a Box observation in `sb3_clearning.envs.GoalFromObservation`."
+            'Add them, or say which key the goal is in: `sb3_clearning.envs.GoalFromObservation(env, crop={"key": ...})`.'
         )
     achieved, desired = space["achieved_goal"], space["desired_goal"]
     same_kind = np.issubdtype(achieved.dtype, np.floating) == np.issubdtype(desired.dtype, np.floating)

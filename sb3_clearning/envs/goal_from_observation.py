@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -24,15 +24,18 @@ from sb3_clearning.envs._goals import (
 from sb3_clearning.goal_spaces import GOAL_KEYS, Crop, crop_indices, goal_distance
 
 GoalSampler = Callable[[np.random.Generator], np.ndarray] | str | np.ndarray | Sequence[Sequence[float]]
+#: As Crop, or for Dict observations: the crop of one key, or a function of the dict.
+StateCrop = Crop | Mapping[str, Crop] | Callable[[Any], np.ndarray]
 
 
 class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
     """
-    Turn an ordinary env with a Box observation into a goal env: the goal is a crop of the observation (the paper's appendix
-    "Partially-Observed Goals", C(F | s, a, g = crop(s+))).
+    Turn an ordinary env into a goal env: the goal is a crop of the observation (the paper's appendix "Partially-Observed
+    Goals", C(F | s, a, g = crop(s+))).
 
     Observations become a dict of ``observation``, ``achieved_goal`` (always ``crop(observation)``) and ``desired_goal``
-    (fixed within an episode), in float32, except for images, which stay uint8. The reward is ``compute_reward``'s: 0 within
+    (fixed within an episode), in float32, except for images, which stay uint8. If they are a Dict already, the key that
+    ``crop`` names becomes ``observation``, and the other keys stay. The reward is ``compute_reward``'s: 0 within
     ``distance_threshold`` of the goal, else -1. Termination and truncation are the base env's. The info of every step, and of
     the reset, has ``distance`` and ``is_success``.
 
@@ -57,13 +60,17 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
         env = GoalFromObservation(gym.make("Pendulum-v1"), crop=angle, goal_sampler=upper_half, distance_threshold=0.1)
 
+        # A Dict of a camera and joints: the goal is the first two joints. The policy sees the camera, too
+        env = GoalFromObservation(robot, crop={"joints": [0, 1]})
+
     Put wrappers that count episodes (Monitor, RecordEpisodeStatistics) around this one: the samplers "reset" and
     "random_actions" run the base env between the episodes. For plain ``pickle`` the functions have to be importable; SB3's
     ``SubprocVecEnv`` takes lambdas too.
 
-    :param env: An env with a Box observation: a vector or an image
+    :param env: An env with a Box observation, a vector or an image, or with a Dict of them
     :param crop: The part of the observation that is the goal: indices, a boolean mask or a slice of a vector; a function of
-        an array ``(…, n)`` that keeps the leading axes; None: the whole observation
+        an array ``(…, n)`` that keeps the leading axes; None: the whole observation. Of a Dict: ``{key: crop}``, or a function
+        of the dict of arrays, if it has the key ``observation``
     :param goal_sampler: Where goals come from: "reset", the state after another reset; "random_actions", the state after
         ``n_random_actions`` random ones (an episode that ends on the way is restarted, so that no goal is a terminal state);
         a function of a NumPy Generator that returns a goal; or an array ``(n_goals, *goal_shape)``
@@ -77,7 +84,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
     def __init__(
         self,
         env: gym.Env,
-        crop: Crop = None,
+        crop: StateCrop = None,
         goal_sampler: GoalSampler = "reset",
         n_random_actions: int = 50,
         distance_threshold: float = 0.05,
@@ -95,12 +102,15 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
             raise ValueError(f"n_random_actions must be at least 1, got {n_random_actions}")
         self.distance_threshold = float(distance_threshold)
         self.n_random_actions = int(n_random_actions)
-        state_space = as_learnable_space(self._check_observation_space(env.observation_space))
-        self._crop, goal_space = self._make_crop(crop, state_space)
-        self._state_space, self._goal_space = state_space, goal_space
-        self.observation_space = spaces.Dict(
-            {"observation": state_space, "achieved_goal": goal_space, "desired_goal": copy.deepcopy(goal_space)}
-        )
+        parts = self._check_observation_space(env.observation_space)
+        self._of_dict = isinstance(env.observation_space, spaces.Dict) and callable(crop)
+        self._key, crop = self._goal_key(crop, env.observation_space)
+        self._state_spaces = {
+            "observation" if key == self._key else key: as_learnable_space(part) for key, part in parts.items()
+        }
+        self._crop, self._goal_space = self._make_crop(crop)
+        goals = {"achieved_goal": self._goal_space, "desired_goal": copy.deepcopy(self._goal_space)}
+        self.observation_space = spaces.Dict({**self._state_spaces, **goals})
         self._goal_sampler = self._check_goal_sampler(goal_sampler)
         # A copy: the env's action space is the user's to seed and to sample from
         self._random_actions = copy.deepcopy(env.action_space)
@@ -108,48 +118,91 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self._seed_goals(None)
 
     @staticmethod
-    def _check_observation_space(space: spaces.Space) -> spaces.Box:
-        if isinstance(space, spaces.Dict) and all(key in space.spaces for key in GOAL_KEYS):
+    def _check_observation_space(space: spaces.Space) -> dict[str, spaces.Box]:
+        """The Boxes of an observation, by their keys."""
+        parts: Any = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
+        if all(key in parts for key in GOAL_KEYS):
             raise ValueError("The env is a goal env already: use it without GoalFromObservation")
-        if not isinstance(space, spaces.Box):
+        added = [key for key in GOAL_KEYS[1:] if key in parts]
+        if added:
             raise ValueError(
-                f"GoalFromObservation needs a Box observation space, got {space}. "
-                "gymnasium.wrappers.FlattenObservation makes a Box of it"
+                f"The env's observation has the keys {added}, which GoalFromObservation adds: rename them in the env"
             )
-        if len(space.shape) == 0:
-            raise ValueError("GoalFromObservation needs a vector or an image as observation, got a scalar")
-        return space
+        for key, part in parts.items():
+            if not isinstance(part, spaces.Box):
+                where = f" in the key `{key}`" if isinstance(space, spaces.Dict) else ""
+                raise ValueError(
+                    f"GoalFromObservation needs a Box observation space, got {part}{where}. "
+                    "gymnasium.wrappers.FlattenObservation makes a Box of the whole observation"
+                )
+            if len(part.shape) == 0:
+                raise ValueError(f"GoalFromObservation needs vectors or images as observations, got a scalar in `{key}`")
+        return parts
 
     @staticmethod
-    def _make_crop(crop: Crop, space: spaces.Box) -> tuple[Crop, spaces.Box]:
+    def _goal_key(crop: Any, space: spaces.Space) -> tuple[str, Any]:
+        """The key of the env's observation that becomes `observation`, and the crop without it."""
+        if not isinstance(space, spaces.Dict):
+            if isinstance(crop, Mapping):
+                raise ValueError(
+                    f"crop={crop!r} names a key, but the env's observation is no Dict: {space}. Give the crop alone"
+                )
+            return "observation", crop
+        keys = list(space.spaces)
+        if callable(crop):
+            if "observation" not in keys:
+                raise ValueError(
+                    f"The env's observation has the keys {keys}, and none is `observation`. Name the one that the goal is a "
+                    'function of: crop={"key": function}'
+                )
+            return "observation", crop
+        if not isinstance(crop, Mapping) or len(crop) != 1 or next(iter(crop)) not in keys:
+            raise ValueError(
+                f'The observation is a Dict: say which of its keys {keys} the goal is in, as in crop={{"key": [0, 1]}} or '
+                f'crop={{"key": None}}, got crop={crop!r}'
+            )
+        [(key, part)] = crop.items()
+        if key != "observation" and "observation" in keys:
+            raise ValueError(
+                f"`{key}` would become `observation`, a key that the env has as well. Give crop a function of the dict, as in "
+                f'lambda obs: obs["{key}"][..., :2]'
+            )
+        return key, part
+
+    def _make_crop(self, crop: Any) -> tuple[Any, spaces.Box]:
         """The crop as a function, as indices or None, and the space of its goals."""
+        space = self._state_spaces["observation"]
         if crop is None:
             return None, copy.deepcopy(space)
         if callable(crop):
-            return crop, GoalFromObservation._infer_goal_space(crop, space)
+            return crop, self._infer_goal_space(crop)
         if len(space.shape) != 1:
             raise ValueError(f"Indices crop a vector. For an observation of the shape {space.shape} give crop a function")
         indices = crop_indices(crop, space.shape[0])
         return indices, spaces.Box(space.low[indices], space.high[indices], dtype=np.float32)
 
-    @staticmethod
-    def _infer_goal_space(crop: Callable[[np.ndarray], np.ndarray], space: spaces.Box) -> spaces.Box:
-        zeros, ones = example(space, 0.0), example(space, 1.0)
-        goal = np.asarray(crop(zeros.copy()))
+    def _infer_goal_space(self, crop: Callable[[Any], np.ndarray]) -> spaces.Box:
+        zeros, ones = ({key: example(space, v) for key, space in self._state_spaces.items()} for v in (0.0, 1.0))
+        batch = {key: np.stack([zeros[key], ones[key], zeros[key]]) for key in zeros}
+        goal = np.asarray(crop(self._croppable(zeros)))
         if goal.ndim == 0 or goal.size == 0:
             raise ValueError(f"crop must return an array with one entry or more, got the shape {goal.shape} (obs[..., :1]?)")
         if not (np.issubdtype(goal.dtype, np.number) or goal.dtype == bool):
             raise TypeError(f"crop must return numbers, got the type {goal.dtype}")
-        other_shape = np.shape(crop(ones.copy()))
+        other_shape = np.shape(crop(self._croppable(ones)))
         if other_shape != goal.shape:
             raise ValueError(f"crop returns varying shapes, {goal.shape} and {other_shape}: all goals need the same")
-        batch_shape = np.shape(crop(np.stack([zeros, ones, zeros])))
+        batch_shape = np.shape(crop(self._croppable(batch)))
         if batch_shape != (3, *goal.shape):
             raise ValueError(
                 f"crop returns the shape {batch_shape} for a batch of 3 observations, expected {(3, *goal.shape)}: "
                 "it has to keep the leading axes, as in obs[..., :2] instead of obs[:2]"
             )
         return widest_space(as_learnable(goal))
+
+    def _croppable(self, states: GoalObs) -> Any:
+        """What the crop is of: the dict, or one of its keys."""
+        return dict(states) if self._of_dict else states["observation"]
 
     def _check_goal_sampler(self, goal_sampler: GoalSampler) -> Callable[[np.random.Generator], np.ndarray] | str | np.ndarray:
         if isinstance(goal_sampler, str):
@@ -186,21 +239,29 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self._random_actions.seed(to_seed(actions))
         return to_seed(env)
 
-    def crop(self, observation: np.ndarray) -> np.ndarray:
+    def crop(self, observation: np.ndarray | GoalObs) -> np.ndarray:
         """
-        :param observation: Observations of the wrapped env ``(…, *observation_shape)``
+        :param observation: Observations ``(…, *observation_shape)``, as under the key ``observation``; a dict of arrays if the
+            goal is a function of a dict
         :return: The goals that they achieve, ``(…, *goal_shape)``
         """
-        if self._crop is None:
-            goal = observation
-        elif callable(self._crop):
+        goal: Any = observation
+        if callable(self._crop):
             goal = self._crop(observation)
-        else:
-            goal = observation[..., self._crop]
+        elif self._crop is not None:
+            goal = goal[..., self._crop]
         return np.array(goal, dtype=self._goal_space.dtype)
 
-    def _achieved(self, state: np.ndarray) -> np.ndarray:
-        goal = self.crop(state)
+    def _parts(self, state: Any) -> GoalObs:
+        """A copy of the base env's observation in the types that networks read, by the keys of the result."""
+        states = state if isinstance(state, Mapping) else {self._key: state}
+        return {
+            key: np.array(states[self._key if key == "observation" else key], dtype=space.dtype)
+            for key, space in self._state_spaces.items()
+        }
+
+    def _achieved(self, state: GoalObs) -> np.ndarray:
+        goal = self.crop(self._croppable(state))
         if goal.shape != self._goal_space.shape:
             raise ValueError(f"crop returned a goal of the shape {goal.shape}, but {self._goal_space.shape} at construction")
         return goal
@@ -223,7 +284,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
             # The state at a time limit is a valid goal, a terminal one is not.
             if over and terminated:
                 state, _ = self.env.reset()
-        return self._achieved(np.array(state, dtype=self._state_space.dtype))
+        return self._achieved(self._parts(state))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[GoalObs, dict[str, Any]]:
         """
@@ -263,11 +324,11 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         reward = float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], info))
         return obs, reward, terminated, truncated, info
 
-    def _goal_obs(self, state: np.ndarray) -> GoalObs:
+    def _goal_obs(self, state: Any) -> GoalObs:
         if self._goal is None:
             raise gym.error.ResetNeeded("Call reset() before step()")
-        state = np.array(state, dtype=self._state_space.dtype)
-        return {"observation": state, "achieved_goal": self._achieved(state), "desired_goal": self._goal.copy()}
+        parts = self._parts(state)
+        return {**parts, "achieved_goal": self._achieved(parts), "desired_goal": self._goal.copy()}
 
     def _goal_info(self, obs: GoalObs, info: dict[str, Any]) -> dict[str, Any]:
         distance = float(self.distance(obs["achieved_goal"], obs["desired_goal"]))

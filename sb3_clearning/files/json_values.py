@@ -77,6 +77,8 @@ def encode(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         items = [encode(item) for item in value]
         return items if isinstance(value, list) else {"tuple": items}
+    if isinstance(value, slice):
+        return {"slice": [encode(value.start), encode(value.stop), encode(value.step)]}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {key: encode(item) for key, item in value.items()}}
     if isinstance(value, np.ndarray):
@@ -109,6 +111,8 @@ def decode(value: Any) -> Any:
             return float(text)
         case {"tuple": list(items)} if len(value) == 1:
             return tuple(decode(item) for item in items)
+        case {"slice": [int() | None as start, int() | None as stop, int() | None as step]} if len(value) == 1:
+            return slice(start, stop, step)
         case {"dict": dict(items)} if len(value) == 1:
             return {key: decode(item) for key, item in items.items()}
         case {"array": items, "dtype": str(dtype)} if len(value) == 2:

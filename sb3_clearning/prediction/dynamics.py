@@ -14,13 +14,14 @@ from sb3_clearning.checks import check_number, check_sizes
 from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.estimator import achieved_goals, widest
+from sb3_clearning.prediction.fitted import FittedPredictor
 from sb3_clearning.prediction.next_actions import check_policy, policy_actions
-from sb3_clearning.prediction.queries import N_VISITED, Estimate, FuturePredictor
+from sb3_clearning.prediction.queries import N_VISITED, Estimate
 from sb3_clearning.prediction.training import standardization
 from sb3_clearning.replay.datasets import Values, has_spaces, n_rows, read_dataset, space_of
 
 
-class OneStepModel(FuturePredictor):
+class OneStepModel(FittedPredictor):
     r"""
     Learns the next state from state and action by least squares, and unrolls this model: the future is the average over the
     steps with the weights :math:`(1 - \gamma) \gamma^{\Delta - 1}`. Without a policy the network also predicts the data's next
@@ -57,7 +58,6 @@ class OneStepModel(FuturePredictor):
         check_sizes("hidden", hidden)
         self.gamma, self.crop, self.horizon, self.n_rollouts, self.noise = gamma, crop, horizon, n_rollouts, noise
         self.hidden, self.learning_rate, self.batch_size, self.seed = hidden, learning_rate, batch_size, seed
-        self._network: nn.Module | None = None
 
     def fit(self, dataset: Any, policy: Any = None, steps: int = 10_000, deterministic: bool = False) -> "OneStepModel":
         """
@@ -99,7 +99,7 @@ class OneStepModel(FuturePredictor):
         next_actions, weights = th.as_tensor(actions[following]), th.as_tensor(known.astype(np.float32))
         with th.random.fork_rng(devices=[]):
             th.manual_seed(int(rng.integers(2**31)))
-            self._network = self._make_network(inputs.shape[1])
+            self._network = self._empty_network()
         optimizer = th.optim.Adam(self._network.parameters(), float(self.learning_rate), fused=True)
         for _ in range(steps):
             index = th.as_tensor(rng.integers(len(inputs), size=self.batch_size))
@@ -115,8 +115,9 @@ class OneStepModel(FuturePredictor):
         self._residual_std = np.maximum(residual.std(axis=0), 1e-6)
         return self
 
-    def _make_network(self, n_inputs: int) -> nn.Sequential:
-        return nn.Sequential(*create_mlp(n_inputs, self._states.size + self._actions.size, list(self.hidden)))
+    def _empty_network(self) -> nn.Sequential:
+        size = self._states.size + self._actions.size
+        return nn.Sequential(*create_mlp(size, size, list(self.hidden)))
 
     def _action_loss(self, output: th.Tensor, actions: th.Tensor, known: th.Tensor) -> th.Tensor:
         """:return: How far the predicted following actions are from the data's, where these are known"""
@@ -126,6 +127,23 @@ class OneStepModel(FuturePredictor):
             scale = th.as_tensor(self._scale[self._states.size :])
             loss = ((output - actions) / scale).square().mean(dim=1)
         return (loss * known).mean()
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _constructor_arguments(self) -> dict[str, Any]:
+        names = ("gamma", "crop", "horizon", "n_rollouts", "noise", "hidden", "learning_rate", "batch_size", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    def _statistics(self) -> dict[str, int]:
+        size, inputs = self._states.size, self._states.size + self._actions.size
+        return {"shift": inputs, "scale": inputs, "step_mean": size, "step_std": size, "residual_std": size}
+
+    def _restore(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        super()._restore(content, arrays)
+        if not isinstance(self._states.space, spaces.Box):
+            raise ValueError("the observations' space must be a Box")
+        if not callable(self.crop):  # raises an error if it does not lead to these goals
+            self._goals.encode(achieved_goals(self._states.decode(self._shift[None, : self._states.size]), self.crop))
 
     # -- unrolling -----------------------------------------------------------------------------------------------------
 
@@ -188,13 +206,6 @@ class OneStepModel(FuturePredictor):
         """A model that diverges is clipped ten standard deviations from the data, before it overflows."""
         shift, scale = self._shift[: self._states.size], self._scale[: self._states.size]
         return shift - 10 * scale, shift + 10 * scale
-
-    def _check_ready(self) -> None:
-        if self._network is None:
-            raise ValueError("The model is not fitted: call `fit(dataset)` first.")
-
-    def _visited_goals(self) -> np.ndarray:
-        return self._visited
 
     def _future_goals(self, observations: Values, actions: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, bool]:
         """:return: Predicted goals ``(n, steps, goal_size)``, their weights ``(steps,)``, and whether the state is single"""

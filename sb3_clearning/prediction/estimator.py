@@ -7,12 +7,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from torch import nn
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import Crop, crop_observation
 from sb3_clearning.prediction.encoding import Encoder
+from sb3_clearning.prediction.fitted import FittedPredictor
 from sb3_clearning.prediction.next_actions import ActionPool, check_policy, following_actions, policy_actions
-from sb3_clearning.prediction.queries import N_VISITED, FuturePredictor, in_chunks
+from sb3_clearning.prediction.queries import N_VISITED, in_chunks
 from sb3_clearning.prediction.training import (
     BatchedClassifiers,
     TrainingData,
@@ -61,7 +63,7 @@ def widest(seen: spaces.Space, policy: Any) -> spaces.Space:
     return known if isinstance(known, spaces.Box) and known.shape == seen.shape else seen
 
 
-class FutureStateEstimator(FuturePredictor):
+class FutureStateEstimator(FittedPredictor):
     r"""
     Estimates which states a policy will visit, from on- or off-policy data: Algorithms 1 (Monte Carlo) and 2
     (temporal differences) of the paper. Rewards are not used.
@@ -107,9 +109,6 @@ class FutureStateEstimator(FuturePredictor):
             raise ValueError(f"Unknown arguments {sorted(unknown)}. `method`, `steps` and `n_steps` are `fit`'s.")
         self._arguments = settings
         TrainingSettings(gamma=gamma, **settings)  # raises an error for values out of range
-        self._classifiers: BatchedClassifiers | None = None
-        self._policy: Any = None
-        self._deterministic = False
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
@@ -165,7 +164,7 @@ class FutureStateEstimator(FuturePredictor):
                 raise ValueError("`random_goals` is empty: give at least one negative sample.")
         drawn = data.goals if data.random_goals is None else data.random_goals
         self._visited = drawn[np.random.default_rng(self.seed).permutation(len(drawn))[:N_VISITED]]
-        self._classifiers = self._train(data, settings, progress_bar)
+        self._network = self._train(data, settings, progress_bar)
         return self
 
     def _read(self, dataset: Any, policy: Any, action_space: spaces.Space | None) -> Experience:
@@ -239,14 +238,21 @@ class FutureStateEstimator(FuturePredictor):
             shown = None if bar is None else report
             return train_classifiers([data], settings, self.n_classifiers, self.seed, self.device, shown)
 
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _constructor_arguments(self) -> dict[str, Any]:
+        names = ("gamma", "crop", "n_classifiers", "normalize", "policy_samples", "seed")
+        return {**{name: getattr(self, name) for name in names}, **self._arguments}
+
+    def _empty_network(self) -> BatchedClassifiers:
+        inputs = self._states.size + self._actions.size + self._goals.size
+        hidden = TrainingSettings(gamma=self.gamma, **self._arguments).hidden
+        return BatchedClassifiers(self.n_classifiers, (inputs, *hidden), np.zeros((1, inputs)), np.ones((1, inputs)))
+
+    def _restored_network(self, arrays: dict[str, np.ndarray]) -> nn.Module:
+        return super()._restored_network(arrays).to(self.device)
+
     # -- answering -----------------------------------------------------------------------------------------------------
-
-    def _check_ready(self) -> None:
-        if self._classifiers is None:
-            raise ValueError("The estimator is not fitted: call `fit(dataset)` first.")
-
-    def _visited_goals(self) -> np.ndarray:
-        return self._visited
 
     def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
         states = self._states.encode(observations)
@@ -265,8 +271,8 @@ class FutureStateEstimator(FuturePredictor):
     @th.no_grad()
     def _logits(self, states: np.ndarray, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """:return: The classifiers' mean logits, ``(n, m)``"""
-        assert self._classifiers is not None
-        classifiers, m = self._classifiers, len(goals)
+        assert self._network is not None
+        classifiers, m = self._network, len(goals)
         pairs = th.as_tensor(np.concatenate([states, actions], axis=1), dtype=th.float32, device=self.device)
         targets = th.as_tensor(goals, dtype=th.float32, device=self.device)
 

@@ -50,6 +50,9 @@ class HindsightQEstimator(FutureStateEstimator):
         """See :meth:`FutureStateEstimator.fit`. The method is "q", and ``n_steps`` must be 1."""
         return super().fit(dataset, policy, method, steps, deterministic, progress_bar, action_space, random_goals, n_steps)
 
+    def _constructor_arguments(self) -> dict[str, Any]:
+        return {**super()._constructor_arguments(), "reading": self.reading}
+
     def log_q(self, observations: Values, actions: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """:return: log Q, ``(n, m)``; arguments as in :meth:`log_ratio`"""
         values = self.log_ratio(observations, actions, goals)

@@ -15,6 +15,8 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_clearning.envs import GoalFromObservation, NoisyGoal
+from tests.support.goal_envs import RobotEnv
+from tests.support.small_models import small_model, weights
 
 
 class Walk(gym.Env):
@@ -58,10 +60,6 @@ class Picture(gym.Env):
 
     def _picture(self) -> np.ndarray:
         return self.np_random.integers(0, 256, (36, 40, 3), dtype=np.uint8)
-
-
-class Nested(Walk):
-    observation_space: spaces.Space = spaces.Dict({"position": spaces.Box(-1, 1, (2,))})
 
 
 class Numbered(Walk):
@@ -175,9 +173,15 @@ def test_a_crop_that_changes_its_shape_later_is_named() -> None:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (Nested(), "needs a Box observation space, got Dict.*FlattenObservation"),
         (Numbered(), "needs a Box observation space, got Discrete.*FlattenObservation"),
         (GoalFromObservation(Walk()), "is a goal env already"),
+        (RobotEnv(mode=spaces.Discrete(3)), r"needs a Box .*, got Discrete\(3\) in the key `mode`. .*FlattenObservation"),
+        (
+            RobotEnv(arm=spaces.Dict(hand=spaces.Box(-1, 1))),
+            "needs a Box .*, got Dict.* in the key `arm`. .*FlattenObservation",
+        ),
+        (RobotEnv(mass=spaces.Box(0, 1, ())), "vectors or images as observations, got a scalar in `mass`"),
+        (RobotEnv(achieved_goal=spaces.Box(0, 1)), r"has the keys \['achieved_goal'\], which GoalFromObservation adds"),
     ],
 )
 def test_a_foreign_observation_space_is_refused(env: gym.Env, message: str) -> None:
@@ -417,19 +421,137 @@ def test_an_image_may_be_cropped_by_a_function_only() -> None:
             GoalFromObservation(Picture(), crop=corner, goal_sampler=bad)
 
 
+# -------------------------------------------------------------------------------------------------- GoalFromObservation: Dicts
+
+
+def reach(obs: dict[str, np.ndarray]) -> np.ndarray:
+    """The first joint and the camera's brightness."""
+    brightness = obs["camera"].mean(axis=(-3, -2, -1))[..., None]
+    return np.concatenate([obs["observation"][..., :1], brightness], axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("crop", "expected", "bounds"),
+    [
+        ({"joints": [1, 0]}, lambda joints: joints[[1, 0]], ([-1, -1], [1, 1])),
+        ({"joints": slice(1, 3)}, lambda joints: joints[1:], ([-1, 0], [1, np.inf])),
+        ({"joints": np.array([True, False, False])}, lambda joints: joints[:1], ([-1], [1])),
+        ({"joints": squares}, lambda joints: joints[:2] ** 2 - 3, ([-np.inf] * 2, [np.inf] * 2)),
+        ({"joints": None}, lambda joints: joints, ([-1, -1, 0], [1, 1, np.inf])),
+    ],
+)
+def test_the_goal_is_the_crop_of_the_named_key(crop: Any, expected: Any, bounds: tuple[list, list]) -> None:
+    env = GoalFromObservation(RobotEnv(), crop)
+    base = env.env.observation_space
+    assert isinstance(env.observation_space, spaces.Dict)
+    assert isinstance(base, spaces.Dict)
+    assert set(env.observation_space) == {"camera", "observation", "achieved_goal", "desired_goal"}
+    assert env.observation_space["camera"] == base["camera"]
+    for key in ("achieved_goal", "desired_goal"):
+        assert env.observation_space[key] == spaces.Box(*np.array(bounds, dtype=np.float32))
+    observations, truth = _rollout(env, 3, episodes=1), _rollout(RobotEnv(), 3, episodes=1)
+    for obs, true in zip(observations, truth, strict=True):
+        assert env.observation_space.contains(obs)
+        np.testing.assert_array_equal(obs["camera"], true["camera"])
+        np.testing.assert_array_equal(obs["observation"], true["joints"].astype(np.float32))
+        np.testing.assert_array_equal(obs["achieved_goal"], expected(obs["observation"]))
+    # As `crop` of a dataset, whose observations are those under the key `observation`
+    goals = env.crop(np.stack([obs["observation"] for obs in observations]))
+    np.testing.assert_array_equal(goals, np.stack([obs["achieved_goal"] for obs in observations]))
+
+
+def test_the_goal_may_be_the_image_of_a_dict() -> None:
+    env = GoalFromObservation(RobotEnv(), {"camera": None})
+    obs, info = env.reset(seed=0)
+    assert set(obs) == {"joints", "observation", "achieved_goal", "desired_goal"}
+    assert obs["achieved_goal"].dtype == np.uint8
+    assert 0 < info["distance"] <= 1
+
+
+def test_the_goal_may_be_a_function_of_the_dict() -> None:
+    env = GoalFromObservation(RobotEnv("observation"), reach)
+    assert isinstance(env.observation_space, spaces.Dict)
+    assert env.observation_space["achieved_goal"] == spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    observations = _rollout(env, 3)
+    for obs in observations:
+        np.testing.assert_array_equal(obs["achieved_goal"], reach(obs).astype(np.float32))
+    stacked = {key: np.stack([obs[key] for obs in observations]) for key in ("camera", "observation")}
+    np.testing.assert_array_equal(env.crop(stacked), np.stack([obs["achieved_goal"] for obs in observations]))
+
+
+@pytest.mark.parametrize(
+    ("name", "crop", "message"),
+    [
+        ("joints", None, r"say which of its keys \['camera', 'joints'\] the goal is in, as in .* got crop=None"),
+        ("joints", [0, 1], r"say which of its keys .* got crop=\[0, 1\]"),
+        ("joints", {}, "say which of its keys"),
+        ("joints", {"camera": None, "joints": None}, "say which of its keys"),
+        ("joints", {"legs": None}, "say which of its keys"),
+        ("joints", {"joints": [3]}, r"crop=\[3\] is out of range for an observation of 3 entries"),
+        ("joints", {"camera": [0]}, "Indices crop a vector"),
+        ("joints", reach, r'none is `observation`. Name the one .*: crop=\{"key": function\}'),
+        ("observation", {"camera": None}, "`camera` would become `observation`, a key that the env has as well"),
+        ("observation", lambda obs: obs["observation"][:1], "has to keep the leading axes"),
+    ],
+)
+def test_a_bad_crop_of_a_dict_is_refused_at_construction(name: str, crop: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GoalFromObservation(RobotEnv(name), crop)
+
+
+def test_a_box_has_no_keys() -> None:
+    with pytest.raises(ValueError, match="names a key, but the env's observation is no Dict"):
+        GoalFromObservation(Walk(), {"joints": [0]})
+
+
+@pytest.mark.parametrize("sampler", ["reset", "random_actions", [[0.5, 0.5], [-0.5, 0.0]], lambda rng: rng.uniform(-1, 1, 2)])
+def test_goals_of_dicts_follow_the_seed(sampler: Any) -> None:
+    env = GoalFromObservation(RobotEnv(), {"joints": [0, 1]}, sampler)
+    first = _rollout(env, 5)
+    _assert_equal(first, _rollout(env, 5))
+    assert (first[0]["desired_goal"] != first[0]["achieved_goal"]).all()
+    np.testing.assert_array_equal(env.reset(options={"goal": [0.25, -1]})[0]["desired_goal"], [0.25, -1])
+    with pytest.raises(ValueError, match="lies outside of the observations' bounds"):
+        env.reset(options={"goal": [0.25, -2]})
+
+
+def test_c_learning_trains_on_an_image_beside_a_vector() -> None:
+    env = GoalFromObservation(RobotEnv(), {"joints": [0, 1]})
+    model = small_model(env, learning_starts=20)
+    before = weights(model)
+    model.learn(30)
+    assert any((value != before[name]).any() for name, value in weights(model).items() if "cnn" in name)
+
+
+def test_a_simulator_s_camera_beside_its_state() -> None:
+    reacher = gym.make("Reacher-v5", render_mode="rgb_array", width=48, height=48)
+    env = GoalFromObservation(gym.wrappers.AddRenderObservation(reacher, render_only=False), {"state": [0, 1, 2, 3]})
+    for obs in _rollout(env, 0, steps=2):
+        assert env.observation_space.contains(obs)
+        assert obs["pixels"].std() > 0
+        np.testing.assert_array_equal(obs["achieved_goal"], obs["observation"][:4])
+    assert env.spec is not None
+    twin = gym.make(env.spec)
+    assert twin.observation_space == env.observation_space
+    env.close()
+    twin.close()
+
+
 # ------------------------------------------------------------------------------------------------------ both, with their hosts
 
 
 def _make(kind: str) -> gym.Env:
     if kind == "image":
         return GoalFromObservation(Picture())
+    if kind == "dict":
+        return GoalFromObservation(RobotEnv(), {"joints": [0, 1]}, distance_threshold=0.8)
     env = GoalFromObservation(Walk(life=20), [0, 1], "random_actions", n_random_actions=5, distance_threshold=0.8)
     if kind == "noisy":
         return NoisyGoal(env, 0.5)
     return NoisyGoal(env, first_entry, distance_threshold=0.8) if kind == "latent" else env
 
 
-KINDS = ["vector", "image", "noisy", "latent"]
+KINDS = ["vector", "image", "dict", "noisy", "latent"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -460,7 +582,7 @@ def test_the_reward_agrees_with_compute_reward(kind: str) -> None:
     assert set(rewards) == ({-1} if kind == "image" else {-1, 0})
 
 
-@pytest.mark.parametrize("kind", ["vector", "noisy", "latent"])
+@pytest.mark.parametrize("kind", ["vector", "dict", "noisy", "latent"])
 def test_a_pickled_env_goes_on_alike(kind: str) -> None:
     env = _make(kind)
     env.reset(seed=4)
@@ -477,7 +599,8 @@ def test_a_registered_env_is_rebuilt_from_its_spec() -> None:
     np.testing.assert_array_equal(twin.reset(seed=2)[0]["desired_goal"], env.reset(seed=2)[0]["desired_goal"])
 
 
-def test_vec_envs_agree_and_their_envs_have_goals_of_their_own() -> None:
+@pytest.mark.parametrize("kind", ["dict", "noisy"])
+def test_vec_envs_agree_and_their_envs_have_goals_of_their_own(kind: str) -> None:
     def roll(venv: VecEnv) -> np.ndarray:
         venv.seed(3)
         obs = venv.reset()
@@ -490,7 +613,7 @@ def test_vec_envs_agree_and_their_envs_have_goals_of_their_own() -> None:
         venv.close()
         return np.stack(rows)
 
-    makers = [lambda: _make("noisy")] * 2
+    makers = [lambda: _make(kind)] * 2
     rows = roll(DummyVecEnv(makers))
     assert (rows[0, 0] != rows[0, 1]).all()
     np.testing.assert_array_equal(rows, roll(SubprocVecEnv(makers, start_method="fork")))

@@ -18,9 +18,10 @@ import pytest
 import torch as th
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from sb3_clearning import CLearning, Experience, GoalReplayBuffer, ResumableCheckpoint, collect
+from sb3_clearning import CLearning, Experience, GoalReplayBuffer, OneStepModel, ResumableCheckpoint, collect
 from sb3_clearning.files.array_file import UnreadableFileError, from_bytes, to_bytes
 from tests.support.checkpointed_runs import learn, make_env
+from tests.support.fitted_estimators import CASES, fitted
 from tests.support.ring_invariants import check_invariants
 from tests.support.small_models import small_model
 
@@ -275,6 +276,24 @@ def _exports(folder: Path, n: int) -> int:
     return loaded
 
 
+def _estimators(folder: Path, n: int) -> int:
+    loaded = 0
+    for seed, case in enumerate(CASES):
+        path = folder / case
+        fitted(case).save(path)
+
+        def load(path: Path = path, kind: Any = CASES[case][0]) -> None:
+            found = kind.load(path)
+            found.marginal()(found._goals.decode(found._visited[:3]))
+            n_inputs = found._states.size + found._actions.size + (0 if kind is OneStepModel else found._goals.size)
+            found._network(th.zeros(getattr(found, "n_classifiers", 1), 1, n_inputs))
+
+        for data in _mutants("estimator", path.read_bytes(), n // len(CASES), seed):
+            path.write_bytes(data)
+            loaded += _try(load)
+    return loaded
+
+
 def _checkpoints(folder: Path, n: int) -> int:
     learn(folder / "original", steps=60)
     newest = sorted((folder / "original").glob("checkpoint-*"))[-1].name
@@ -330,6 +349,7 @@ KINDS: dict[str, Callable[[Path, int], int]] = {
     "datasets": _datasets,
     "npz": _npz_files,
     "exports": _exports,
+    "estimators": _estimators,
     "checkpoints": _checkpoints,
     "segments": _segments,
 }

@@ -148,8 +148,8 @@ def test_one_step_is_what_it_was_bit_for_bit(arguments: dict[str, Any], method: 
     before = estimator(**arguments).fit(data, method=method, steps=30)
 
     def weights(found: FutureStateEstimator) -> th.Tensor:
-        assert found._classifiers is not None
-        return th.cat([parameter.detach().flatten() for parameter in found._classifiers.parameters()])
+        assert found._network is not None
+        return th.cat([parameter.detach().flatten() for parameter in found._network.parameters()])
 
     assert th.equal(weights(default), weights(before))
     assert th.equal(weights(given), weights(before))

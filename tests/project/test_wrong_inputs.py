@@ -142,6 +142,18 @@ def asked(kind: str, method: str, *arguments: Any, **named: Any) -> tuple[str, C
     return f"{kind}.{method}", lambda: getattr(estimator(kind), method)(*arguments, **named)
 
 
+def files_of(kind: str) -> list[tuple[str, Callable[[], Any], str]]:
+    """:return: What the estimators that have a file answer to wrong paths"""
+    found = getattr(sb3_clearning, kind)
+    return [
+        (f"{kind}.save", lambda: found().save("unfitted"), rf"The {kind} is not fitted: call `fit\(dataset\)` first"),
+        (*asked(kind, "save", None), "not NoneType|not 'NoneType'"),
+        (*asked(kind, "save", Path("no") / "such" / "folder"), "No such file or directory"),
+        (f"{kind}.load", lambda: found.load("nowhere"), "There is no file nowhere"),
+        (f"{kind}.load", lambda: found.load(__file__), "was not written by sb3_clearning"),
+    ]
+
+
 def questions(kind: str) -> list[tuple[str, Callable[[], Any], str]]:
     """:return: What all estimators answer to wrong questions"""
     five, event = np.zeros((2, 5)), lambda goals: np.zeros(3)
@@ -363,6 +375,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), method="sarsa"), "`method` must be one of .*, not 'sarsa'"),
     ("FutureStateEstimator.fit", lambda: FutureStateEstimator().fit(filled(), "pi"), "A policy is an SB3 model, a callable, a table or None"),
     ("FutureStateEstimator.density", lambda: FutureStateEstimator().density(STATES, None, GOALS), r"call `fit\(dataset\)` first"),
+    *[row for kind in ("FutureStateEstimator", "HindsightQEstimator", "OneStepModel") for row in files_of(kind)],
     ("HindsightQEstimator", lambda: HindsightQEstimator(hidden=[2.5]), r"`hidden` must be the sizes of .*, not \[2\.5\]"),
     ("HindsightQEstimator.fit", lambda: HindsightQEstimator().fit({}), "lacks|is not a dataset|empty"),
     ("HindsightQEstimator.log_q", lambda: HindsightQEstimator().log_q(STATES, TWO_ACTIONS, GOALS), r"call `fit\(dataset\)` first"),
@@ -419,6 +432,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("FrozenLake-v1")), "needs a Box observation space, got Discrete"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop="all"), "crop must be a sequence of indices"),  # type: ignore[arg-type]
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), distance_threshold="near"), "distance_threshold must not be negative, got 'near'"),  # type: ignore[arg-type]
+    ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop={"angle": [0]}), "names a key, but the env's observation is no Dict"),
     ("GoalFromObservation.reset", lambda: wrapped().reset(options={"goal": np.zeros(9)}), r"has the shape \(9,\), expected \(3,\)"),
     ("GoalFromObservation.reset", lambda: wrapped().reset(seed="one"), "seed"),  # type: ignore[arg-type]
     ("GoalFromObservation.step", lambda: GoalFromObservation(gym.make("Pendulum-v1")).step(np.zeros(1)), "before calling env.reset"),

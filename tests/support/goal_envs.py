@@ -137,6 +137,40 @@ class ImageGoalEnv(PointEnv):
         return {"observation": here, "achieved_goal": here.copy(), "desired_goal": self.draw(self.goal), "time": time}
 
 
+class RobotEnv(gym.Env[Observation, np.ndarray]):
+    """
+    An ordinary environment, without goals: a camera beside two joints and the time, which are in float64.
+
+    :param name: The joints' key
+    :param extra: Further parts of the observation's space
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}
+    render_mode = None
+
+    def __init__(self, name: str = "joints", length: int = 10, **extra: spaces.Space):
+        self.name, self.length = name, length
+        joints = spaces.Box(np.array([-1.0, -1.0, 0.0]), np.array([1.0, 1.0, np.inf]), dtype=np.float64)
+        self.camera = ImageGoalEnv(channels_first=False)
+        image = spaces.Box(0, 255, (ImageGoalEnv.SIZE, ImageGoalEnv.SIZE, 1), np.uint8)
+        self.observation_space = spaces.Dict({"camera": image, name: joints, **extra})
+        self.action_space = spaces.Box(-1.0, 1.0, (2,))
+        self.joints, self.steps = np.zeros(2), 0
+
+    def _observation(self) -> Observation:
+        return {"camera": self.camera.draw(self.joints), self.name: np.append(self.joints, float(self.steps))}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.joints, self.steps = self.np_random.uniform(-1, 1, 2), 0
+        return self._observation(), {}
+
+    def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self.joints = np.clip(self.joints + 0.2 * action, -1, 1)
+        self.steps += 1
+        return self._observation(), 7.0, False, self.steps == self.length, {}
+
+
 class BrokenEnv(PointEnv):
     """
     A point whose observations have a bad value in one key.
