@@ -40,8 +40,7 @@ class CLearning(GoalAlgorithm):
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
     :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the state after them is
         bootstrapped from. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Steps beyond the
-        horizon :math:`1/(1-\gamma)` change little, so that 10 serves short ones, too. With a ``lambda_`` of 0 nothing is
-        bootstrapped and n has no effect
+        horizon :math:`1/(1-\gamma)` change little. With a ``lambda_`` of 0 nothing is bootstrapped and n has no effect
     :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the classifiers
     :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
     :param target_noise_clip: Limit of that noise
@@ -91,7 +90,7 @@ class CLearning(GoalAlgorithm):
         replay_buffer_class: type[GoalReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         optimize_memory_usage: bool = False,
-        n_steps: float = 10,
+        n_steps: float = 1,
         policy_delay: int = 1,
         target_policy_noise: float = 0.2,
         target_noise_clip: float = 0.5,
@@ -101,7 +100,7 @@ class CLearning(GoalAlgorithm):
         verbose: int = 0,
         seed: int | None = None,
         device: th.device | str = "auto",
-        lambda_: float = 1.0,
+        lambda_: float = 0.5,
         lambda_on_w: bool = True,
         w_clip: float | None = None,
         classifier_loss: str = "bce",
