@@ -13,7 +13,7 @@ from sb3_clearning.prediction.hindsight_q import HindsightQEstimator
 from sb3_clearning.prediction.next_actions import TablePolicy
 from sb3_clearning.prediction.policy_future import PolicyFuture
 from sb3_clearning.replay.batch import GoalBatch
-from sb3_clearning.replay.datasets import Experience
+from sb3_clearning.replay.experience import Experience
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 from sb3_clearning.runs.env_faults import EnvironmentDiedError, StepTimeout

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize, 
 
 from sb3_clearning.checks import check_number, check_steps
 from sb3_clearning.progress import progress
-from sb3_clearning.replay.datasets import Experience
+from sb3_clearning.replay.experience import Experience
 from sb3_clearning.runs.random_states import preserved_random_states
 
 

@@ -21,7 +21,8 @@ from sb3_clearning.prediction.calibration import Reliability, reliability
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.next_actions import TablePolicy
 from sb3_clearning.prediction.plots import plot_reliability
-from sb3_clearning.replay.datasets import Experience, read_dataset, take
+from sb3_clearning.replay.datasets import read_dataset
+from sb3_clearning.replay.experience import Experience, take
 from sb3_clearning.replay.geometric import future_rows
 
 FIELDS = ("task", "method", "gamma", "seed", "bin", "predicted", "frequency", "count", "ece")

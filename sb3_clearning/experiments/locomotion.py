@@ -20,7 +20,8 @@ from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.dynamics import OneStepModel
 from sb3_clearning.prediction.estimator import FutureStateEstimator
-from sb3_clearning.replay.datasets import Experience, read_dataset, take
+from sb3_clearning.replay.datasets import read_dataset
+from sb3_clearning.replay.experience import Experience, take
 
 GAMMAS = (0.5, 0.8, 0.9, 0.95, 0.99)
 LABELS = {"mc": "MC C-learning", "td": "TD C-learning", "model": "one-step model"}

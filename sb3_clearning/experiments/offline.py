@@ -19,7 +19,7 @@ from sb3_clearning.experiments.offline_data import make_maze, maze_data
 from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
 from sb3_clearning.replay.batch import GoalBatch
-from sb3_clearning.replay.datasets import Experience
+from sb3_clearning.replay.experience import Experience
 
 #: Gradient steps of a run, and at which of them it is evaluated.
 UPDATES, EVALUATED_AT = 20_000, (10_000, 20_000)

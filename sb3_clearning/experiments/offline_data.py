@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from sb3_clearning.common.collect import collect
-from sb3_clearning.replay.datasets import Experience
+from sb3_clearning.replay.experience import Experience
 
 Cell = tuple[int, int]
 #: Steps of an episode of the data. A trip of a point through the medium maze takes about 125 steps.

@@ -20,7 +20,8 @@ from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read,
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.plots import background_of, expected_picture
-from sb3_clearning.replay.datasets import Experience, read_dataset
+from sb3_clearning.replay.datasets import read_dataset
+from sb3_clearning.replay.experience import Experience
 
 GAMMAS = (0.5, 0.9, 0.99)
 #: The paper's horizons, after which the agent has left the picture.

@@ -18,7 +18,8 @@ from sb3_clearning.prediction.fitted import FittedPredictor
 from sb3_clearning.prediction.next_actions import check_policy, policy_actions
 from sb3_clearning.prediction.queries import N_VISITED, Estimate
 from sb3_clearning.prediction.training import standardization
-from sb3_clearning.replay.datasets import Values, has_spaces, n_rows, read_dataset, space_of
+from sb3_clearning.replay.datasets import has_spaces, read_dataset
+from sb3_clearning.replay.experience import Values, n_rows, space_of
 
 
 class OneStepModel(FittedPredictor):

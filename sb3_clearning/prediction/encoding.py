@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from gymnasium import spaces
 
-from sb3_clearning.replay.datasets import Values
+from sb3_clearning.replay.experience import Values
 
 
 class Encoder:

@@ -23,7 +23,8 @@ from sb3_clearning.prediction.training import (
     train_classifiers,
 )
 from sb3_clearning.progress import progress
-from sb3_clearning.replay.datasets import Experience, Values, has_spaces, read_dataset, space_of
+from sb3_clearning.replay.datasets import has_spaces, read_dataset
+from sb3_clearning.replay.experience import Experience, Values, space_of
 
 SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
 

@@ -143,7 +143,7 @@ class FittedPredictor(FuturePredictor):
 
     def _restore(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Take over what was fitted, after a check against the declared architecture."""
-        np.random.default_rng(self.seed)  # raises an error for a seed that is none
+        np.random.default_rng(self.seed)  # raises an error for an invalid seed
         names = ("observations", "actions", "goals")
         self._states, self._actions, self._goals = (
             Encoder(decode_space(space), name) for space, name in zip(content["spaces"], names, strict=True)

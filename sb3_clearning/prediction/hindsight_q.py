@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_clearning.prediction.estimator import FutureStateEstimator
-from sb3_clearning.replay.datasets import Values
+from sb3_clearning.replay.experience import Values
 
 READINGS = ("ratio", "density")
 

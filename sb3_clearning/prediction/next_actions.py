@@ -8,7 +8,7 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_clearning.prediction.encoding import Encoder
-from sb3_clearning.replay.datasets import Experience, Values, n_rows, take
+from sb3_clearning.replay.experience import Experience, Values, n_rows, take
 
 #: States per call of a policy.
 STATES_PER_CALL = 4096

@@ -7,7 +7,7 @@ import numpy as np
 
 from sb3_clearning.prediction.calibration import Reliability
 from sb3_clearning.prediction.queries import FuturePredictor, Marginal
-from sb3_clearning.replay.datasets import Values
+from sb3_clearning.replay.experience import Values
 
 
 def density_map(

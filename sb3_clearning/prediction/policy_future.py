@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_clearning.losses import log_mass
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.queries import N_VISITED, FuturePredictor, in_chunks
-from sb3_clearning.replay.datasets import Values
+from sb3_clearning.replay.experience import Values
 
 #: Pairs of a state and a goal in one forward pass.
 CHUNK = 16_384

@@ -8,7 +8,7 @@ import numpy as np
 
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.marginals import KernelMarginal, TableMarginal
-from sb3_clearning.replay.datasets import Values, take
+from sb3_clearning.replay.experience import Values, take
 
 #: Default number of candidates, the goals that answers are averaged over. The paper: 1000.
 N_CANDIDATES = 1000

@@ -9,7 +9,7 @@ larger than memory has a reader in :func:`dataset_chunks`, too.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,159 +17,14 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
-from sb3_clearning.files import array_file
 from sb3_clearning.files.array_file import UnreadableFileError
-from sb3_clearning.files.json_values import decode_space, encode_space
-from sb3_clearning.goal_spaces import Crop, crop_observation
+from sb3_clearning.replay.experience import Experience, Values, n_rows, space_of, take
+from sb3_clearning.replay.goal_transitions import check_finite, check_range
 from sb3_clearning.replay.npz_file import NpzFile
 from sb3_clearning.replay.ring import EpisodeRing
-from sb3_clearning.replay.transitions import Transitions
-
-#: Observations, actions or goals: an array with one value per row, or a dict of such arrays.
-Values = np.ndarray | Mapping[str, np.ndarray]
 
 #: About how much of an .npz file is read at once.
 CHUNK_BYTES = 2**21
-
-
-@dataclass(frozen=True)
-class Experience:
-    """
-    Transitions in order of time.
-
-    :param observations: ``(n, …)``, or a dict of such
-    :param actions: ``(n, …)``, in the range of the action space
-    :param next_observations: Like ``observations``; at an episode's end the final ones
-    :param terminations: ``(n,)``, whether the environment terminated after the transition
-    :param ends: ``(n,)``, whether the next row belongs to another episode
-    :param observation_space: The observations' space
-    :param action_space: The actions' space
-    """
-
-    observations: Values
-    actions: np.ndarray
-    next_observations: Values
-    terminations: np.ndarray
-    ends: np.ndarray
-    observation_space: spaces.Space
-    action_space: spaces.Space
-
-    def __post_init__(self) -> None:
-        if len(self) == 0:
-            raise ValueError("The dataset is empty: collect or load some transitions first.")
-
-    def __len__(self) -> int:
-        return len(self.actions)
-
-    def last(self) -> np.ndarray:
-        """:return: For each transition the index of the last one of its episode"""
-        closed = self.ends.copy()
-        closed[-1] = True
-        last = np.flatnonzero(closed)
-        return last[np.searchsorted(last, np.arange(len(closed)))]
-
-    def save(self, path: str | Path) -> None:
-        """
-        Write everything to a file of arrays and JSON, which runs no code when it is loaded.
-
-        :param path: The file, usually ``….safetensors``; it is written atomically
-        """
-        self._check()
-        content = {"observation_space": encode_space(self.observation_space), "action_space": encode_space(self.action_space)}
-        arrays: dict[str, np.ndarray] = {}
-        for name in ("observations", "actions", "next_observations", "terminations", "ends"):
-            values = getattr(self, name)
-            arrays.update(
-                {f"{name}/{key}": part for key, part in values.items()} if isinstance(values, Mapping) else {name: values}
-            )
-        array_file.write_arrays(Path(path), "dataset", content, arrays)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Experience":
-        """
-        :param path: What :meth:`save` wrote
-        :return: The transitions
-        """
-        content, arrays = array_file.read_arrays(Path(path), "dataset")
-
-        def values(name: str) -> Values:
-            found = {key.removeprefix(f"{name}/"): part for key, part in arrays.items() if key.startswith(f"{name}/")}
-            return found or arrays[name]
-
-        try:
-            found = cls(
-                values("observations"),
-                arrays["actions"],
-                values("next_observations"),
-                arrays["terminations"],
-                arrays["ends"],
-                decode_space(content["observation_space"]),
-                decode_space(content["action_space"]),
-            )
-            found._check()
-        except Exception as error:  # whatever a forged content leads to
-            raise UnreadableFileError(f"{path} is not a dataset ({type(error).__name__}: {error}).") from error
-        return found
-
-    def _check(self) -> None:
-        """Raise an error unless all arrays fit the spaces."""
-        parts = [("observations", self.observations, self.observation_space), ("actions", self.actions, self.action_space)]
-        parts.append(("next_observations", self.next_observations, self.observation_space))
-        for name, values, space in parts:
-            if isinstance(values, Mapping) != isinstance(space, spaces.Dict):
-                raise ValueError(f"`{name}` and its space {space} do not fit.")
-            of_keys = space.spaces if isinstance(space, spaces.Dict) else {name: space}
-            arrays = values if isinstance(values, Mapping) else {name: values}
-            if set(of_keys) != set(arrays):
-                raise ValueError(f"`{name}` has the keys {sorted(arrays)}, but its space {sorted(of_keys)}.")
-            for key, part in of_keys.items():
-                if np.shape(arrays[key]) != (len(self), *(part.shape or ())):
-                    raise ValueError(f"`{key}` has the shape {np.shape(arrays[key])}, but is of {len(self)} values of {part}.")
-        for name in ("terminations", "ends"):
-            flags = getattr(self, name)
-            if flags.shape != (len(self),) or flags.dtype != bool:
-                raise ValueError(f"`{name}` needs {len(self)} booleans, not {flags.dtype} of the shape {flags.shape}.")
-
-
-def space_of(values: Values) -> spaces.Space:
-    """
-    :param values: Values without a space, ``(n, …)``, or a dict of such
-    :return: The space that they seem to come from; integers ``(n,)`` are the values of a Discrete space
-    """
-    if isinstance(values, Mapping):
-        return spaces.Dict({key: space_of(value) for key, value in values.items()})
-    values = np.asarray(values)
-    if np.issubdtype(values.dtype, np.integer) and values.ndim == 1:
-        if values.size and values.min() < 0:
-            raise ValueError(f"Integers are read as values 0, 1, … of a Discrete space, but {values.min()} is among them.")
-        return spaces.Discrete(int(values.max()) + 1 if values.size else 1)
-    if values.dtype == np.uint8:
-        return spaces.Box(0, 255, values.shape[1:], np.uint8)
-    return spaces.Box(-np.inf, np.inf, values.shape[1:], np.float32)
-
-
-def take(values: Values, index: np.ndarray | slice | None) -> Values:
-    """
-    :param values: ``(n, …)``, or a dict of such
-    :param index: Rows; None: all values are one row
-    :return: These rows
-    """
-    if isinstance(values, Mapping):
-        return {key: np.asarray(value)[index] for key, value in values.items()}
-    return np.asarray(values)[index]
-
-
-def n_rows(values: Values) -> int:
-    """
-    :param values: ``(n, …)``, or a dict of such
-    :return: n
-    """
-    if isinstance(values, Mapping):
-        lengths = {key: len(value) for key, value in values.items()}
-        if len(set(lengths.values())) != 1:
-            raise ValueError(f"The keys of the observations need the same length, but have {lengths}.")
-        return next(iter(lengths.values()))
-    return len(values)
 
 
 def read_dataset(dataset: Any, action_space: spaces.Space | None = None) -> Experience:
@@ -351,7 +206,7 @@ _ENDS = ("terminations", "terminals", "truncations", "timeouts")
 
 
 def _file_of(dataset: Any) -> Path | None:
-    """:return: The path if a dataset is a file. A string that looks like none, and is none, is the name of a Minari dataset"""
+    """:return: The path if a dataset is a file. Other strings are names of Minari datasets"""
     if isinstance(dataset, str) and not dataset.endswith((".npz", ".safetensors")) and not os.path.isfile(dataset):
         return None
     return Path(dataset) if isinstance(dataset, (str, os.PathLike)) else None
@@ -406,8 +261,8 @@ def _npz_chunks(file: NpzFile, observation_space: spaces.Dict, action_space: spa
     waiting: list[Values] = []  # parts of an episode whose end has not been read
     for block in file.blocks(columns, CHUNK_BYTES):
         for name in columns:
-            _check_finite(f"`{name}` has", block[name], first, "row")
-        _check_range("`actions`", block["actions"], action_space, first, "row")
+            check_finite(f"`{name}` has", block[name], first, "row")
+        check_range("`actions`", block["actions"], action_space, first, "row")
         first += len(block["actions"])
         last = np.flatnonzero(np.logical_or(*_flags_of(block)))
         if len(last):
@@ -558,93 +413,3 @@ def _read_sb3_buffer(buffer: ReplayBuffer) -> Experience:
     return Experience(
         observations, actions, next_observations, terminations, ends, buffer.observation_space, buffer.action_space
     )
-
-
-# -- for the goal buffer -----------------------------------------------------------------------------------------------
-
-
-def with_achieved_goals(observations: Values, crop: Crop) -> dict[str, np.ndarray]:
-    """
-    :param observations: A dict of arrays, or one array for the key ``observation``
-    :param crop: The achieved goal as a part of the observation, if the data has none
-    :return: The observations as a dict that has at least ``observation`` and ``achieved_goal``
-    """
-    if not isinstance(observations, Mapping):
-        observations = {"observation": np.asarray(observations)}
-    result = {key: np.asarray(value) for key, value in observations.items()}
-    if "observation" not in result:
-        raise ValueError(f'The dataset\'s observations have no key "observation", only {sorted(result)}.')
-    if "achieved_goal" not in result:
-        result["achieved_goal"] = crop_observation(result["observation"], crop)
-    return result
-
-
-def goal_transitions(
-    experience: Experience, space: spaces.Dict, action_space: spaces.Box, crop: Crop, first: int = 0
-) -> Transitions:
-    """
-    Check that data fits a goal environment, and complete its goals. Where the data has no ``desired_goal``, an episode's is
-    the last goal that it reached.
-
-    :param experience: The data
-    :param space: The environment's observation space
-    :param action_space: The environment's action space
-    :param crop: See :func:`with_achieved_goals`
-    :param first: The number of the first transition, for errors
-    :return: The transitions, as a replay buffer stores them
-    """
-    n = len(experience)
-    scaled = _scaled(experience.actions, action_space, n, first)
-    states = with_achieved_goals(experience.observations, crop)
-    next_states = with_achieved_goals(experience.next_observations, crop)
-    if "desired_goal" not in states:
-        states["desired_goal"] = next_states["desired_goal"] = next_states["achieved_goal"][experience.last()]
-    next_states.setdefault("desired_goal", states["desired_goal"])
-    _check_observations("The observations", states, space, n, first)
-    _check_observations("The next observations", next_states, space, n, first)
-    truncations = experience.ends & ~experience.terminations
-    return Transitions(states, next_states, scaled, experience.terminations, truncations)
-
-
-def _check_observations(name: str, observations: dict[str, np.ndarray], space: spaces.Dict, n: int, first: int) -> None:
-    for key, part in space.spaces.items():
-        if key not in observations:
-            raise ValueError(f"{name} of the dataset lack the environment's key `{key}`; they have {sorted(observations)}.")
-        expected, found = (n, *part.shape), observations[key]  # type: ignore[misc]
-        if found.shape != expected:
-            hint = " Pass `crop` to say which part of the observation is the goal." if key == "achieved_goal" else ""
-            raise ValueError(
-                f"{name} of the dataset do not fit the environment: the key `{key}` has the shape {found.shape}, "
-                f"but {expected} is needed.{hint}"
-            )
-        if found.dtype.kind not in "biuf" or (found.dtype.kind == "f" and not np.issubdtype(part.dtype, np.floating)):
-            raise ValueError(f"{name} of the dataset have {found.dtype} in the key `{key}`, but {part.dtype} is needed.")
-        _check_finite(f"{name} of the dataset have", found, first, f"the key `{key}`, transition")
-
-
-def _check_finite(has: str, values: np.ndarray, first: int, place: str) -> None:
-    """Raise an error that begins with ``has`` and names the place, a row of ``values`` counted from ``first``."""
-    if not np.isfinite(values).all():
-        row = int(np.argwhere(~np.isfinite(values))[0, 0])
-        raise ValueError(f"{has} NaN or inf in {place} {first + row}: leave out the episodes that have them.")
-
-
-def _check_range(actions_of: str, actions: np.ndarray, space: spaces.Box, first: int, place: str) -> None:
-    outside = (actions < space.low - 1e-4) | (actions > space.high + 1e-4)
-    if outside.any():
-        row = int(np.argwhere(outside)[0, 0])
-        raise ValueError(
-            f"{actions_of} lie outside of the environment's action space {space}: they range from {actions.min():.3g} to "
-            f"{actions.max():.3g}, first in {place} {first + row}. Clip or rescale them, in the same way as when they were "
-            "applied."
-        )
-
-
-def _scaled(actions: np.ndarray, space: spaces.Box, n: int, first: int) -> np.ndarray:
-    """:return: The actions, from the range of the action space to [-1, 1]"""
-    actions = np.asarray(actions, dtype=np.float32)
-    if actions.shape != (n, *space.shape):
-        raise ValueError(f"The dataset's actions have the shape {actions.shape}, but {(n, *space.shape)} is needed.")
-    _check_finite("The dataset's actions have", actions, first, "transition")
-    _check_range("The dataset's actions", actions, space, first, "transition")
-    return (2.0 * (actions - space.low) / (space.high - space.low) - 1.0).reshape(n, -1)

@@ -16,17 +16,10 @@ from sb3_clearning.files.json_values import register_class
 from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.batch import GoalBatch
-from sb3_clearning.replay.datasets import (
-    Experience,
-    Values,
-    dataset_chunks,
-    goal_transitions,
-    load_minari,
-    minari_episodes,
-    read_arrays,
-    with_achieved_goals,
-)
+from sb3_clearning.replay.datasets import dataset_chunks, load_minari, minari_episodes, read_arrays
+from sb3_clearning.replay.experience import Experience, Values
 from sb3_clearning.replay.geometric import future_offsets
+from sb3_clearning.replay.goal_transitions import goal_transitions, with_achieved_goals
 from sb3_clearning.replay.ring import EpisodeRing
 from sb3_clearning.replay.ring_file import load_ring, save_ring
 from sb3_clearning.replay.transitions import Transitions

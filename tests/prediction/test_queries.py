@@ -14,7 +14,7 @@ from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.marginals import KernelMarginal, TableMarginal, UniformMarginal
 from sb3_clearning.prediction.plots import background_of, density_map, expected_picture, plot_reliability, save_density_map
 from sb3_clearning.prediction.queries import FuturePredictor
-from sb3_clearning.replay.datasets import Values
+from sb3_clearning.replay.experience import Values
 from sb3_clearning.replay.geometric import future_rows
 
 

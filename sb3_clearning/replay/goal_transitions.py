@@ -1,0 +1,98 @@
+"""Turns experience into transitions with goals that fit a buffer, or says what does not fit."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from gymnasium import spaces
+
+from sb3_clearning.goal_spaces import Crop, crop_observation
+from sb3_clearning.replay.experience import Experience, Values
+from sb3_clearning.replay.transitions import Transitions
+
+
+def with_achieved_goals(observations: Values, crop: Crop) -> dict[str, np.ndarray]:
+    """
+    :param observations: A dict of arrays, or one array for the key ``observation``
+    :param crop: The achieved goal as a part of the observation, if the data has none
+    :return: The observations as a dict that has at least ``observation`` and ``achieved_goal``
+    """
+    if not isinstance(observations, Mapping):
+        observations = {"observation": np.asarray(observations)}
+    result = {key: np.asarray(value) for key, value in observations.items()}
+    if "observation" not in result:
+        raise ValueError(f'The dataset\'s observations have no key "observation", only {sorted(result)}.')
+    if "achieved_goal" not in result:
+        result["achieved_goal"] = crop_observation(result["observation"], crop)
+    return result
+
+
+def goal_transitions(
+    experience: Experience, space: spaces.Dict, action_space: spaces.Box, crop: Crop, first: int = 0
+) -> Transitions:
+    """
+    Check that data fits a goal environment, and complete its goals. Where the data has no ``desired_goal``, an episode's is
+    the last goal that it reached.
+
+    :param experience: The data
+    :param space: The environment's observation space
+    :param action_space: The environment's action space
+    :param crop: See :func:`with_achieved_goals`
+    :param first: The number of the first transition, for errors
+    :return: The transitions, as a replay buffer stores them
+    """
+    n = len(experience)
+    scaled = _scaled(experience.actions, action_space, n, first)
+    states = with_achieved_goals(experience.observations, crop)
+    next_states = with_achieved_goals(experience.next_observations, crop)
+    if "desired_goal" not in states:
+        states["desired_goal"] = next_states["desired_goal"] = next_states["achieved_goal"][experience.last()]
+    next_states.setdefault("desired_goal", states["desired_goal"])
+    _check_observations("The observations", states, space, n, first)
+    _check_observations("The next observations", next_states, space, n, first)
+    truncations = experience.ends & ~experience.terminations
+    return Transitions(states, next_states, scaled, experience.terminations, truncations)
+
+
+def _check_observations(name: str, observations: dict[str, np.ndarray], space: spaces.Dict, n: int, first: int) -> None:
+    for key, part in space.spaces.items():
+        if key not in observations:
+            raise ValueError(f"{name} of the dataset lack the environment's key `{key}`; they have {sorted(observations)}.")
+        expected, found = (n, *part.shape), observations[key]  # type: ignore[misc]
+        if found.shape != expected:
+            hint = " Pass `crop` to say which part of the observation is the goal." if key == "achieved_goal" else ""
+            raise ValueError(
+                f"{name} of the dataset do not fit the environment: the key `{key}` has the shape {found.shape}, "
+                f"but {expected} is needed.{hint}"
+            )
+        if found.dtype.kind not in "biuf" or (found.dtype.kind == "f" and not np.issubdtype(part.dtype, np.floating)):
+            raise ValueError(f"{name} of the dataset have {found.dtype} in the key `{key}`, but {part.dtype} is needed.")
+        check_finite(f"{name} of the dataset have", found, first, f"the key `{key}`, transition")
+
+
+def check_finite(has: str, values: np.ndarray, first: int, place: str) -> None:
+    """Raise an error that begins with ``has`` and names the place, a row of ``values`` counted from ``first``."""
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0, 0])
+        raise ValueError(f"{has} NaN or inf in {place} {first + row}: leave out the episodes that have them.")
+
+
+def check_range(actions_of: str, actions: np.ndarray, space: spaces.Box, first: int, place: str) -> None:
+    """Raise an error that names the first action outside of the space."""
+    outside = (actions < space.low - 1e-4) | (actions > space.high + 1e-4)
+    if outside.any():
+        row = int(np.argwhere(outside)[0, 0])
+        raise ValueError(
+            f"{actions_of} lie outside of the environment's action space {space}: they range from {actions.min():.3g} to "
+            f"{actions.max():.3g}, first in {place} {first + row}. Clip or rescale them, in the same way as when they were "
+            "applied."
+        )
+
+
+def _scaled(actions: np.ndarray, space: spaces.Box, n: int, first: int) -> np.ndarray:
+    """:return: The actions, from the range of the action space to [-1, 1]"""
+    actions = np.asarray(actions, dtype=np.float32)
+    if actions.shape != (n, *space.shape):
+        raise ValueError(f"The dataset's actions have the shape {actions.shape}, but {(n, *space.shape)} is needed.")
+    check_finite("The dataset's actions have", actions, first, "transition")
+    check_range("The dataset's actions", actions, space, first, "transition")
+    return (2.0 * (actions - space.low) / (space.high - space.low) - 1.0).reshape(n, -1)
