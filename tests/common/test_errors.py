@@ -38,7 +38,7 @@ def test_an_environment_without_goals() -> None:
 
 @pytest.mark.parametrize("key", ["observation", "achieved_goal", "desired_goal"])
 def test_a_missing_key(key: str) -> None:
-    with pytest.raises(ValueError, match=rf"lacks \['{key}'\].*Add them, or wrap"):
+    with pytest.raises(ValueError, match=rf"lacks \['{key}'\].*Add them, or say which key the goal is in"):
         small_model(_with_spaces(remove=key))
 
 
