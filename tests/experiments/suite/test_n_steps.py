@@ -69,7 +69,7 @@ def test_the_matrices(runs: dict[str, list[Run]]) -> None:
     order = [1, 10, 5, 20, 3, 50, math.inf]
     assert [run.arguments["n_steps"] for run in sweep] == [n for n in order for _ in range(8)]  # four tasks, two seeds
     assert all(run.arguments["lambda_"] == 1 for run in sweep)
-    assert len(variants) == 6 * 8
+    assert len(variants) == 8 * 8
     assert len(push) == 2
     for run in variants:
         base = next(one for one in sweep if (one.task, one.method, one.seed) == (run.task, "n_10", run.seed))
