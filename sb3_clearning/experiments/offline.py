@@ -15,14 +15,14 @@ import gymnasium as gym
 from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.common.collect import collect
-from sb3_clearning.experiments.offline_data import make_maze, maze_data
+from sb3_clearning.experiments.offline_data import make_maze, make_robotics, maze_data
 from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.experience import Experience
 
-#: Gradient steps of a run, and at which of them it is evaluated.
-UPDATES, EVALUATED_AT = 20_000, (10_000, 20_000)
+#: The gradient steps after which a run is evaluated. The last one is its end.
+EVALUATED_AT = (10_000, 20_000)
 FIELDS = ("task", "method", "seed", "updates", "success", "success_any_time", "initial", "final", "minimum")
 
 
@@ -59,13 +59,6 @@ class Task(NamedTuple):
     arguments: dict[str, Any]
 
 
-def _fetch_reach() -> gym.Env:
-    import gymnasium_robotics
-
-    gym.register_envs(gymnasium_robotics)
-    return gym.make("FetchReach-v4")
-
-
 def _maze_task(size: str, kind: str, n_steps: int, gamma: float, max_steps: int) -> Task:
     make_env = partial(make_maze, size, reset_target=False, max_episode_steps=max_steps)
     return Task(lambda seed: maze_data(size, kind, n_steps, seed), make_env, {"gamma": gamma})
@@ -79,7 +72,9 @@ TASKS = {
     "large-navigate": _maze_task("Large", "navigate", 200_000, 0.995, 1000),
     "large-stitch": _maze_task("Large", "stitch", 200_000, 0.995, 1000),
     "fetch-reach-random": Task(
-        lambda seed: collect("random", _fetch_reach(), 10_000, seed=seed), _fetch_reach, {"gamma": 0.95}
+        lambda seed: collect("random", make_robotics("FetchReach-v4"), 10_000, seed=seed),
+        partial(make_robotics, "FetchReach-v4"),
+        {"gamma": 0.95},
     ),
 }
 METHODS: dict[str, tuple[type[CLearning], dict[str, Any]]] = {
@@ -155,8 +150,8 @@ def main(argv: Sequence[str]) -> None:
     path = options.output / "offline.csv"
     rows = sweep(path, FIELDS, runs, is_done, work, options.jobs)
     text = (
-        "Made by `python -m sb3_clearning.experiments offline`. Success at any time within 50 evaluation episodes after "
-        f"{UPDATES:,} updates; mean ± standard deviation over seeds of data and training, whose number is in brackets."
+        "Made by `python -m sb3_clearning.experiments offline`. Success at any time within 50 evaluation episodes "
+        f"after {EVALUATED_AT[-1]:,} updates; mean ± standard deviation over seeds of data and training, with their number."
     )
     write_report(path.with_suffix(".md"), "Learning from data alone", text, ["", *table(rows)], rows)
     print(path.with_suffix(".md").read_text())

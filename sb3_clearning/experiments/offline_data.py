@@ -103,12 +103,17 @@ class ShortTrips(gym.Wrapper):
         return super().reset(seed=seed, options={"reset_cell": np.array(start), "goal_cell": np.array(goal)})
 
 
-def make_maze(size: str, **arguments: Any) -> gym.Env:
-    """:return: A PointMaze that goes on at its goal"""
+def make_robotics(env_id: str, **arguments: Any) -> gym.Env:
+    """:return: An environment of gymnasium-robotics"""
     import gymnasium_robotics
 
     gym.register_envs(gymnasium_robotics)
-    return gym.make(f"PointMaze_{size}-v3", continuing_task=True, **arguments)
+    return gym.make(env_id, **arguments)
+
+
+def make_maze(size: str, **arguments: Any) -> gym.Env:
+    """:return: A PointMaze that goes on at its goal"""
+    return make_robotics(f"PointMaze_{size}-v3", continuing_task=True, **arguments)
 
 
 def maze_data(size: str, kind: str, n_steps: int, seed: int) -> Experience:

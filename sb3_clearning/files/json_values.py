@@ -1,6 +1,7 @@
 """Arguments and spaces as JSON, and back. A file can only name known classes, so that reading it runs no code."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,17 @@ def encode(value: Any) -> Any:
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return {"dtype": np.dtype(value).name}
     return _encode_named(value)
+
+
+def encode_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """:return: The arguments that JSON can hold, and what the others look like, for an error that asks for them"""
+    held, not_held = {}, {}
+    for name, value in arguments.items():
+        try:
+            held[name] = encode(value)
+        except NotPlainError:
+            not_held[name] = repr(value)[:200]
+    return held, not_held
 
 
 def _encode_named(value: Any) -> Any:

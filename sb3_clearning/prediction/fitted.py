@@ -9,7 +9,7 @@ import torch as th
 from torch import nn
 
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, under_prefix, write_arrays
-from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_space
+from sb3_clearning.files.json_values import decode, decode_space, encode_arguments, encode_space
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.next_actions import check_policy, checked_table
 from sb3_clearning.prediction.queries import FuturePredictor
@@ -82,12 +82,7 @@ class FittedPredictor(FuturePredictor):
         """
         self._check_ready()
         assert self._network is not None
-        arguments, not_held = {}, {}
-        for name, value in self._constructor_arguments().items():
-            try:
-                arguments[name] = encode(value)
-            except NotPlainError:
-                not_held[name] = repr(value)[:200]
+        arguments, not_held = encode_arguments(self._constructor_arguments())
         arrays = {f"network/{name}": tensor.cpu().numpy() for name, tensor in self._network.state_dict().items()}
         arrays.update({name: getattr(self, f"_{name}") for name in ("visited", *self._statistics())})
         _check_numbers(arrays)

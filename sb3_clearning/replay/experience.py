@@ -76,8 +76,7 @@ class Experience:
         content, arrays = array_file.read_arrays(Path(path), "dataset")
 
         def values(name: str) -> Values:
-            found = {key.removeprefix(f"{name}/"): part for key, part in arrays.items() if key.startswith(f"{name}/")}
-            return found or arrays[name]
+            return array_file.under_prefix(arrays, f"{name}/") or arrays[name]
 
         try:
             found = cls(

@@ -13,7 +13,7 @@ from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_clearning.files.array_file import UnreadableFileError, under_prefix
-from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_space
+from sb3_clearning.files.json_values import NotPlainError, decode, decode_space, encode, encode_arguments, encode_space
 
 if TYPE_CHECKING:
     from sb3_clearning.runs.model_files import ModelFiles
@@ -48,12 +48,7 @@ def check_finite_weights(model: "ResumableTD3") -> None:
 
 def snapshot_model(model: "ResumableTD3") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """:return: The JSON part of a model, and the arrays of its weights and optimizers"""
-    arguments, not_held = {}, {}
-    for name, value in [("policy", model.policy_class), *model.constructor_arguments().items()]:
-        try:
-            arguments[name] = encode(value)
-        except NotPlainError:
-            not_held[name] = repr(value)[:200]
+    arguments, not_held = encode_arguments({"policy": model.policy_class, **model.constructor_arguments()})
     content: dict[str, Any] = {
         "algorithm": type(model).__name__,
         "versions": {package: _version(package) for package in _PACKAGES},
