@@ -159,12 +159,15 @@ def raw_and_standardized(results: Path) -> list[str] | None:
 
 def core_raw_and_standardized(results: Path) -> list[str] | None:
     """:return: The learning table's runs on observations as they are, and on standardized ones: means over the seeds"""
-    from sb3_clearning.experiments.core import with_defaults
+    from sb3_clearning.experiments.core import EVALUATION_SEED, evaluation_seed_of
 
     found = [read(results / name) for name in ("core_raw_observations.csv", "core.csv")]
     if found[0] is None or found[1] is None:
         return None
-    groups = [grouped(with_defaults(rows), "task", "step") for rows in found if rows is not None]
+    # Both are of the one-step recursion.
+    one_step = ('{"n_steps": 1, "lambda_": 0.5}', EVALUATION_SEED)
+    kept = [[row for row in rows or [] if (row["arguments"], evaluation_seed_of(row)) == one_step] for rows in found]
+    groups = [grouped(rows, "task", "step") for rows in kept]
     table = []
     for task, step in sorted(groups[0], key=lambda group: (group[0], int(group[1]))):
         runs = [group.get((task, step), []) for group in groups]

@@ -252,7 +252,7 @@ REGIONS: dict[str, Region] = {
     "standardize": trials("SawyerDrawer-30k", ("clearning", "raw_observations")),
     "trials": trials(),
     "factor": trials(methods=("clearning", "full_bootstrap"), only_both=True),
-    "lookahead": success_curves(("clearning", "appendix_shares", "full_bootstrap")),
+    "lookahead": success_curves(("one_step", "appendix_shares", "full_bootstrap")),
     "suite_lookahead": part_of_report("suite/lookahead.md", "Success rate"),
     "suite_lookahead_distance": part_of_report("suite/lookahead.md", "Final distance"),
     "raw_and_standardized": raw_and_standardized,

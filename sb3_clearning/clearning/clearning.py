@@ -40,7 +40,8 @@ class CLearning(GoalAlgorithm):
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
     :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the state after them is
         bootstrapped from. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Steps beyond the
-        horizon :math:`1/(1-\gamma)` change little. With a ``lambda_`` of 0 nothing is bootstrapped and n has no effect
+        horizon :math:`1/(1-\gamma)` do no harm, so that 10 serves short ones, too. With a ``lambda_`` of 0 nothing is
+        bootstrapped and n has no effect
     :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the classifiers
     :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
     :param target_noise_clip: Limit of that noise
@@ -56,7 +57,8 @@ class CLearning(GoalAlgorithm):
         ``lambda_`` TD + (1 - ``lambda_``) MC. With n = 1 bootstrapping then looks :math:`1/(1-\lambda\gamma)` steps ahead,
         and beyond that the collecting policies count; without it (the authors' code) it looks :math:`1/(1-\gamma)` steps
         ahead
-    :param w_clip: The largest importance weight. None: :math:`1/(1-\gamma)`; ``float("inf")``: no limit
+    :param w_clip: The largest importance weight. None: :math:`1/\sqrt{(1-\gamma)(1-\gamma^n)}`, which is the paper's
+        :math:`1/(1-\gamma)` for n = 1; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
     :param actor_loss: "log_prob" maximizes :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit
         :math:`\log p^+(g \mid s, a) - \log p(g)`
@@ -90,7 +92,7 @@ class CLearning(GoalAlgorithm):
         replay_buffer_class: type[GoalReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         optimize_memory_usage: bool = False,
-        n_steps: float = 1,
+        n_steps: float = 10,
         policy_delay: int = 1,
         target_policy_noise: float = 0.2,
         target_noise_clip: float = 0.5,
@@ -100,7 +102,7 @@ class CLearning(GoalAlgorithm):
         verbose: int = 0,
         seed: int | None = None,
         device: th.device | str = "auto",
-        lambda_: float = 0.5,
+        lambda_: float = 1.0,
         lambda_on_w: bool = True,
         w_clip: float | None = None,
         classifier_loss: str = "bce",
@@ -160,7 +162,7 @@ class CLearning(GoalAlgorithm):
         check_number("lambda_", self.lambda_, 0, 1, hint=" (1: TD, 0: Monte Carlo C-learning)")
         check_number("commanded_goal_fraction", self.commanded_goal_fraction, 0, 1)
         if self.w_clip is not None:
-            check_number("w_clip", self.w_clip, 0, open_ends="low", hint=" (None: 1 / (1 - gamma); inf: no limit)")
+            check_number("w_clip", self.w_clip, 0, open_ends="low", hint=" (None: from gamma and n_steps; inf: no limit)")
         if not isinstance(self.lambda_on_w, bool):
             raise ValueError(f"`lambda_on_w` must be True or False, not {self.lambda_on_w!r}.")
         if self.n_steps > 1 and self.lambda_ < 1 and not self.lambda_on_w:
@@ -192,8 +194,16 @@ class CLearning(GoalAlgorithm):
 
     @property
     def importance_weight_limit(self) -> float:
-        r""":return: The largest importance weight: ``w_clip``, or :math:`1/(1-\gamma)` if that is None"""
-        return 1 / (1 - self.gamma) if self.w_clip is None else self.w_clip
+        r"""
+        With one step the paper's limit :math:`1/(1-\gamma)` rarely binds. With n steps it is far above the odds of a state n
+        steps away: where every goal is reached, all weights come to lie there and actions look alike. The limit in windows
+        instead of steps, :math:`1/(1-\gamma^n)`, is too low for goals far away. The default is the geometric mean of both.
+
+        :return: The largest importance weight
+        """
+        if self.w_clip is not None:
+            return self.w_clip
+        return ((1 - self.gamma) * (1 - self.gamma**self.n_steps)) ** -0.5
 
     @property
     def bootstrap_factor(self) -> float:

@@ -19,7 +19,7 @@ from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 SWEEP = "n_steps"
 #: The matrices that are shown, with the title of each.
-MATRICES = {SWEEP: "The sweep", "n_step_variants": "n = 10 with one thing changed", "n_step_push": "n = 10 on Sawyer Push"}
+MATRICES = {SWEEP: "The sweep", "n_step_variants": "n = 10 with one thing changed"}
 HEADER = (
     *("task", "method", "n", "steps", "seeds", "success at the start", "success", "success of each seed"),
     *("success at any time", "final distance"),

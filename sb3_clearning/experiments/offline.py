@@ -78,11 +78,11 @@ TASKS = {
     ),
 }
 METHODS: dict[str, tuple[type[CLearning], dict[str, Any]]] = {
-    "n steps": (CLearning, {"n_steps": 10, "lambda_": 1.0, "bc_coef": 0.1}),
-    "n steps without cloning": (CLearning, {"n_steps": 10, "lambda_": 1.0}),
-    "one step": (CLearning, {"lambda_": 1.0, "bc_coef": 0.1}),
-    "Monte Carlo": (CLearning, {"lambda_": 0.0, "bc_coef": 0.1}),
+    "clearning": (CLearning, {}),
+    "without cloning": (CLearning, {"bc_coef": 0.0}),
     "cloning alone": (GoalConditionedCloning, {}),
+    "Monte Carlo": (CLearning, {"lambda_": 0.0}),
+    "one step": (CLearning, {"n_steps": 1}),
 }
 
 

@@ -100,7 +100,7 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
         ({"gamma": 1.0}, r"`gamma` must be at least 0 and below 1, not 1\.0"),
         ({"gamma": -0.5}, r"`gamma` must be at least 0 and below 1, not -0\.5"),
         ({"gamma": float("nan")}, r"`gamma` must be at least 0 and below 1, not nan"),
-        ({"w_clip": 0.0}, r"`w_clip` must be above 0 \(None: 1 / \(1 - gamma\); inf: no limit\), not 0\.0"),
+        ({"w_clip": 0.0}, r"`w_clip` must be above 0 \(None: from gamma and n_steps; inf: no limit\), not 0\.0"),
         ({"w_clip": -3}, r"`w_clip` must be above 0.*not -3"),
         ({"w_clip": float("nan")}, r"`w_clip` must be above 0.*not nan"),
         ({"commanded_goal_fraction": 1.5}, r"`commanded_goal_fraction` must be at least 0 and at most 1, not 1\.5"),

@@ -77,11 +77,11 @@ def test_navigate_shows_long_walks(maze: Maze) -> None:
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(offline, "EVALUATED_AT", (5, 10))
     monkeypatch.setattr(offline, "TASKS", {"small": offline._maze_task("UMaze", "stitch", 300, 0.9, 10)})
-    command = ["--tasks", "small", "--seeds", "1", "--output", str(tmp_path), "--methods", "n steps", "cloning alone"]
+    command = ["--tasks", "small", "--seeds", "1", "--output", str(tmp_path), "--methods", "clearning", "cloning alone"]
     offline.main(command)
     rows = read_rows(tmp_path / "offline.csv")
     assert [(row["method"], row["updates"]) for row in rows] == [
-        *(("n steps", updates) for updates in ("5", "10")),
+        *(("clearning", updates) for updates in ("5", "10")),
         *(("cloning alone", updates) for updates in ("5", "10")),
     ]
     assert "| small | " in (tmp_path / "offline.md").read_text()

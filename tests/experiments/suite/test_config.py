@@ -29,13 +29,13 @@ def test_the_papers_matrix(suite: Suite) -> None:
     tasks = set(TASK_IDS) - {"ContinuousGridworld-v0"}
     assert {run.task for run in runs} == tasks
     assert len(tasks) == 9
-    # At least three seeds of CLearning and next-state relabelling, and one of the others.
+    # Five seeds of CLearning and next-state relabelling, and at least one of the others.
     seeds = {(task, method): 0 for task in tasks for method in {run.method for run in runs}}
     for run in runs:
         seeds[run.task, run.method] += 1
-    assert all(n >= (3 if method in ("clearning", "next_state") else 1) for (_, method), n in seeds.items())
-    assert len(seeds) == 9 * 7
-    assert len(runs) == 119  # as docs/suite.md says
+    assert all(n >= (5 if method in ("clearning", "next_state") else 1) for (_, method), n in seeds.items())
+    assert len(seeds) == 9 * 8
+    assert len(runs) == 178
     long = {"SawyerPush-v0", "SawyerWindow-v0", "SawyerDrawer-v0"}
     assert all(run.steps == (60_000 if run.task in long else 30_000) for run in runs)
     assert all(len(run.evaluations()) == 6 for run in runs)
@@ -46,7 +46,7 @@ def test_the_papers_matrix(suite: Suite) -> None:
 def test_methods_are_compared_with_equal_settings(suite: Suite) -> None:
     def own(method: str) -> set[str]:
         # Next-state relabelling has the paper's discounts for it.
-        return {"lambda_", "relabel", "buffer_size"} | ({"gamma"} if method == "next_state" else set())
+        return {"n_steps", "lambda_", "relabel", "buffer_size"} | ({"gamma"} if method == "next_state" else set())
 
     for run in suite.runs(["paper"]):
         ours = suite.run(run.task, "clearning", 0)
@@ -240,7 +240,7 @@ def test_each_matrix_has_its_own_runs(suite: Suite) -> None:
     of_ours = {matrix: {run.steps for run in runs if run.method == "clearning"} for matrix, runs in found.items()}
     assert of_ours == {"paper": {60_000}, "longer": {100_000}}
     joined = {matrix: sorted(run.seed for run in runs if run.method == "ratio_0.9") for matrix, runs in found.items()}
-    assert joined == {"paper": [0, 1, 2], "longer": []}
+    assert joined == {"paper": [0, 1, 2, 3, 4], "longer": []}
     together = suite.runs(["paper", "longer"], tasks=["SawyerPush-v0"], methods=["clearning", "ratio_0.9"], seeds=iter([0, 5]))
     assert {(run.method, run.seed, run.steps) for run in together} == {
         *(("clearning", seed, 100_000) for seed in (0, 5)),
@@ -254,9 +254,9 @@ def test_what_is_named_joins_the_matrix(tmp_path: Path, suite: Suite) -> None:
     path.write_text("methods: {mine: {algorithm: 'sb3_clearning:GoalTD3'}}\ntasks: {Own: {env: SawyerPush-v0, steps: 600}}")
     own = Suite.load([path])
     names = {(run.task, run.method, run.seed) for run in own.runs(["paper"], methods=["mine"])}
-    assert names == {(run.task, "mine", seed) for run in suite.runs(["paper"]) for seed in range(3)}  # of the first block
+    assert names == {(run.task, "mine", seed) for run in suite.runs(["paper"]) for seed in range(5)}  # of the first block
     names = {(run.task, run.method, run.seed) for run in own.runs(["paper"], tasks=["Own"])}
-    assert names == {("Own", run.method, seed) for run in suite.runs(["paper"]) for seed in range(3)}
+    assert names == {("Own", run.method, seed) for run in suite.runs(["paper"]) for seed in range(5)}
     both = own.runs(["paper"], tasks=["Own", "Finger-v0"], methods=["clearning", "mine"], seeds=[4])
     names = {(run.task, run.method, run.seed) for run in both}
     assert names == {(task, method, 4) for task in ("Own", "Finger-v0") for method in ("clearning", "mine")}
