@@ -41,7 +41,21 @@ def test_runs_with_its_defaults() -> None:
     assert model.policy.net_arch == [256, 256]
     assert isinstance(model.action_noise, PinkActionNoise)
     assert isinstance(model.replay_buffer, GoalReplayBuffer)
-    assert model.importance_weight_limit == pytest.approx(100)
+    assert (model.n_steps, model.lambda_) == (10, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "n_steps", "limit"),
+    [(0.99, 1, 100.0), (0.9, 1, 10.0), (0.99, 10, 32.3394), (0.3, 10, 1.19523), (0.99, float("inf"), 10.0), (0.75, 2, 3.02372)],
+)
+def test_default_limit_of_the_importance_weights(gamma: float, n_steps: float, limit: float) -> None:
+    """The geometric mean of the horizon in steps, 1 + gamma + gamma^2 + ..., and in windows, 1 + gamma^n + gamma^2n + ..."""
+    model = CLearning("MultiInputPolicy", PointEnv(), gamma=gamma, n_steps=n_steps, buffer_size=10, device="cpu")
+    steps = sum(gamma**k for k in range(5000))
+    windows = 1.0 if n_steps == float("inf") else sum(gamma ** (n_steps * k) for k in range(5000))
+    assert model.importance_weight_limit == pytest.approx((steps * windows) ** 0.5)
+    assert model.importance_weight_limit == pytest.approx(limit, rel=1e-5)
+    assert CLearning("MultiInputPolicy", PointEnv(), w_clip=7, buffer_size=10, device="cpu").importance_weight_limit == 7
 
 
 def test_takes_the_id_of_an_environment_and_the_class_of_a_policy() -> None:
