@@ -52,7 +52,8 @@ class CLearning(GoalAlgorithm):
     :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
     :param seed: Seed for the pseudo random generators
     :param device: Device (cpu, cuda, …) on which the code should be run
-    :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo
+    :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo. Where every goal is reached, the
+        odds of an action that goes there at once and of one that goes a window later differ by :math:`1-\lambda\gamma^n`
     :param lambda_on_w: Whether importance weights have the factor lambda of the appendix's table, so that the loss is exactly
         ``lambda_`` TD + (1 - ``lambda_``) MC. With n = 1 bootstrapping then looks :math:`1/(1-\lambda\gamma)` steps ahead,
         and beyond that the collecting policies count; without it (the authors' code) it looks :math:`1/(1-\gamma)` steps
@@ -102,7 +103,7 @@ class CLearning(GoalAlgorithm):
         verbose: int = 0,
         seed: int | None = None,
         device: th.device | str = "auto",
-        lambda_: float = 1.0,
+        lambda_: float = 0.9,
         lambda_on_w: bool = True,
         w_clip: float | None = None,
         classifier_loss: str = "bce",

@@ -41,7 +41,7 @@ def test_runs_with_its_defaults() -> None:
     assert model.policy.net_arch == [256, 256]
     assert isinstance(model.action_noise, PinkActionNoise)
     assert isinstance(model.replay_buffer, GoalReplayBuffer)
-    assert (model.n_steps, model.lambda_) == (10, 1.0)
+    assert (model.n_steps, model.lambda_) == (10, 0.9)
 
 
 @pytest.mark.parametrize(
