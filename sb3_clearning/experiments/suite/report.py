@@ -19,7 +19,7 @@ from sb3_clearning.replay.goal_buffer import goal_slices
 #: The method that the others are held against.
 OURS = "clearning"
 #: A table with more methods has them as its lines.
-WIDEST = 7
+WIDEST = 8
 #: Of two times three values that are drawn alike, the larger three are those of one side in 2 of 20 cases.
 CHANCE = (
     "Level: the intervals overlap. Intervals of three seeds are narrow: of two methods that are alike one comes out ahead in "

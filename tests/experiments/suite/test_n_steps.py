@@ -71,7 +71,7 @@ def test_the_matrices(runs: dict[str, list[Run]]) -> None:
     assert all(run.arguments["lambda_"] == 1 for run in sweep)
     limits = [run.arguments["w_clip"] * (1 - run.arguments["gamma"]) for run in sweep if run.arguments["n_steps"] > 1]
     assert limits == pytest.approx([1.0] * len(limits))  # the default with one step
-    assert len(variants) == 2 * 4 * 2 + 3 * 2
+    assert len(variants) == 4 * 2 * 2 + 2 * 4 * 2 + 3 * 2
     for run in variants:
         base = next(one for one in sweep if (one.task, one.method, one.seed) == (run.task, "n_10", run.seed))
         changed = [name for name, value in run.arguments.items() if base.arguments.get(name) != value]

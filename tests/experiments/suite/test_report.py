@@ -96,14 +96,14 @@ def test_missing_runs_are_shown_as_missing(suite: Suite) -> None:
     rows += [row(run, 5000, 0.1) for run in reach if run.method == "next_state"]
     rows += [row(run, run.steps, 0.75) for run in reach if run.method == "her_final"]
     scores = Scores(rows, runs)
-    assert cell(scores, "SawyerReach-v0", "clearning", SUCCESS) == "0.25 [0.25, 0.25], 2 of 3 seeds"
+    assert cell(scores, "SawyerReach-v0", "clearning", SUCCESS) == "0.25 [0.25, 0.25], 2 of 5 seeds"
     assert cell(scores, "SawyerReach-v0", "next_state", SUCCESS) == "unfinished (5,000 of 30,000)"
     assert cell(scores, "SawyerReach-v0", "her_final", FINAL) == "1.2500 (1 seed)"
     assert cell(scores, "SawyerReach-v0", "no_relabelling", SUCCESS) == "missing"
     assert scores.complete_tasks(scores.methods) == []
     reach_line, maze_line = verdicts(scores, ["next_state", "no_relabelling", "her_final"], SUCCESS)[2:]
     assert reach_line.endswith(
-        "| 0.25 [0.25, 0.25], 2 of 3 seeds | her_final: 0.75 (1 seed) | undecided (worse, 1 seed) | "
+        "| 0.25 [0.25, 0.25], 2 of 5 seeds | her_final: 0.75 (1 seed) | undecided (worse, 1 seed) | "
         "next_state, no_relabelling |"
     )
     assert maze_line.endswith("| missing | – | – | next_state, no_relabelling, her_final |")
@@ -142,8 +142,8 @@ def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
     success = {"clearning": 0.9, "next_state": 0.3, "her_final": 0.5, "sb3_td3_her": 1.0}
     scores = Scores([row(run, run.steps, success.get(run.method, 0.0)) for run in runs], runs)
     rivals = [method for method in scores.methods if method not in ("clearning", *suite.non_baselines())]
-    variants = ["appendix_shares", "full_bootstrap", "n_step", "lambda_default"]
-    assert suite.non_baselines() == ["sb3_td3_her", "zero_actions", *variants]
+    variants = ["appendix_shares", "full_bootstrap", "lambda_default"]
+    assert suite.non_baselines() == ["one_step", "sb3_td3_her", "zero_actions", *variants]
     for measure in (SUCCESS, FINAL):
         *_, line = verdicts(scores, rivals, measure)
         assert "her_final: " in line
@@ -186,7 +186,7 @@ def test_success_at_any_time_is_shown_where_it_was_measured(
     # Of an older table that got the column, and of new runs.
     rows = [{**one, "success_any_time": "0.75" if one["method"] == "clearning" and one["seed"] != "2" else ""} for one in old]
     scores = Scores(rows, runs)
-    assert cell(scores, "SawyerReach-v0", "clearning", ANY_TIME) == "0.75 [0.75, 0.75], 2 of 3 seeds"
+    assert cell(scores, "SawyerReach-v0", "clearning", ANY_TIME) == "0.75 [0.75, 0.75], 4 of 5 seeds"
     assert cell(scores, "SawyerReach-v0", "next_state", ANY_TIME) == "–"
     assert cell(scores, "SawyerReach-v0", "her_final", ANY_TIME) == "missing"
     text = write_report("new", rows, runs, [], tmp_path).read_text()
@@ -204,7 +204,7 @@ def test_the_report_is_written_from_rows_alone(suite: Suite, tmp_path: Path, mon
     rows = [row(run, step, run.seed / 4) for run in runs for step in run.evaluations() if run.method != "ratio_0.9"]
     text = write_report("some", rows, runs, [], tmp_path).read_text()
     assert "missing" in text
-    assert "12 of 15 runs are done" in text
+    assert "14 of 17 runs are done" in text
     assert "Commits: abc." in text
     linked = {line.split("](")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
     assert linked == {path.name for path in tmp_path.glob("*.png")}
@@ -224,7 +224,7 @@ def test_all_tasks_together_counts_the_seeds_that_every_task_has(
     _, found, together = text.partition("## All tasks together")
     assert found
     lines = [line.split(" | ")[:3] for line in together.splitlines() if line.startswith("| ")]
-    assert [line[:2] for line in lines[2:]] == [["| clearning", "3"], ["| next_state", "2"]]
+    assert [line[:2] for line in lines[2:]] == [["| clearning", "5"], ["| next_state", "4"]]
     assert lines[2][2] == "0.500 [0.500, 0.500]"
 
 
