@@ -9,10 +9,7 @@ _COLLECTING = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def constructor_arguments(model: Any) -> dict[str, Any]:
-    """
-    :param model: A model
-    :return: The arguments of its constructor as they are now, without policy and env
-    """
+    """:return: The arguments of its constructor as they are now, without policy and env"""
     names: list[str] = []
     for owner in type(model).__mro__:
         if "__init__" in vars(owner):

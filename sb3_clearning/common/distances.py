@@ -31,7 +31,6 @@ class DistanceTracker:
     """
     Tracks the distance to the goal in parallel environments and keeps the results of the last episodes.
 
-    :param n_envs: Number of environments
     :param window: Number of episodes to keep
     """
 

@@ -79,7 +79,6 @@ class FastMLP:
     @staticmethod
     def layers_of(network: nn.Sequential, linear: type[nn.Module]) -> list | None:
         """
-        :param network: A network
         :param linear: The class of its linear layers
         :return: Its linear layers if it is linear layers with ReLU between them and at least one hidden layer, else None
         """
@@ -144,7 +143,6 @@ class FastMLP:
         """
         The gradient of one network's output with respect to some of its inputs. The parameters' gradients are left alone.
 
-        :param network: Which network
         :param hidden: This network's hidden layers after their ReLU, each ``(batch, …)``
         :param output_gradient: The loss's gradient with respect to the output, ``(batch, out)``
         :param columns: Which inputs
@@ -174,10 +172,7 @@ class FastAdam:
 
     @staticmethod
     def supports(optimizer: th.optim.Optimizer) -> bool:
-        """
-        :param optimizer: An optimizer
-        :return: Whether :meth:`step` equals its step
-        """
+        """:return: Whether :meth:`step` equals its step"""
         if type(optimizer) is not th.optim.Adam or len(optimizer.param_groups) != 1:
             return False
         group = optimizer.param_groups[0]

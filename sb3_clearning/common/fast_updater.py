@@ -200,7 +200,6 @@ class FastUpdater(Updater):
 
     def _actor_forward(self, batch: GoalBatch, n: int | None = None) -> tuple[list[th.Tensor], th.Tensor, list[th.Tensor]]:
         """
-        :param batch: The batch
         :param n: Ask only the first n critics; None: all
         :return: What the actor's forward pass returns, its actions, and what the critics' forward pass for them returns
         """
@@ -212,7 +211,6 @@ class FastUpdater(Updater):
 
     def _actor_backward(self, batch: GoalBatch, activations: list[th.Tensor], actions: th.Tensor, gradient: th.Tensor) -> None:
         """
-        :param batch: The batch
         :param activations: What the actor's forward pass returned
         :param actions: Their tanh
         :param gradient: The loss's gradient with respect to the actions, which is overwritten

@@ -21,7 +21,6 @@ def pink_noise(length: int, shape: tuple[int, ...] = (), beta: float = 1.0) -> n
     sequence it made, so every value is exactly N(0, 1) over the draws; a sequence's own mean and variance fluctuate. The mean
     (frequency 0, where 1/f^beta is infinite) gets the power of the lowest frequency, 1/length.
 
-    :param length: Number of steps
     :param shape: Shape of one step
     :param beta: Exponent of the spectrum: 0 is white noise, 1 pink, 2 red
     :return: Array ``(length, *shape)`` in float64, drawn from NumPy's global generator
@@ -51,7 +50,6 @@ class PinkActionNoise(ActionNoise):
     :param sigma: Standard deviation of each action dimension, ``(action_dim,)``
     :param length: Steps in a sequence: about an episode, or more. Longer ones have slower drifts
     :param beta: Exponent of the spectrum: 0 is white noise, 1 pink, 2 red
-    :param dtype: Type of the output noise
     """
 
     def __init__(self, sigma: np.ndarray, length: int = 1000, beta: float = 1.0, dtype: DTypeLike = np.float32) -> None:
@@ -107,7 +105,6 @@ class PinkActionNoise(ActionNoise):
 def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
     """
     :param name: "gaussian" or "pink"
-    :param sigma: Standard deviation of each action dimension
     :return: The noise, which remembers its name: a loaded model rebuilds it with its own ``noise_std``
     """
     noise = NormalActionNoise(np.zeros_like(sigma), sigma) if name == "gaussian" else PinkActionNoise(sigma)
@@ -132,7 +129,6 @@ class PinkUniformActions:
     of ``action_space.sample()`` (of a policy's scaled actions); only their order in time differs.
 
     :param n_envs: Number of parallel environments, each with its own sequence
-    :param action_dim: Number of action dimensions
     :param length: Steps in a sequence: about an episode, or more
     :param beta: Exponent of the Gaussian noise's spectrum: 0 gives independent uniform actions
     """

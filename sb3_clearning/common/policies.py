@@ -24,12 +24,7 @@ class ClassifierCritic(BaseModel):
     """
     Classifiers C(F=1 | s, a, g) of future against random goals, as logits. The goal is the observation's ``desired_goal``.
 
-    :param observation_space: Observation space
-    :param action_space: Action space
     :param net_arch: Sizes of the hidden layers
-    :param features_extractor: Network to extract features
-    :param features_dim: Number of features
-    :param activation_fn: Activation function
     :param normalize_images: Whether to divide images by 255
     :param n_critics: Number of classifiers
     :param share_features_extractor: Whether the features extractor is the actor's (then it learns from the actor's loss only)
@@ -89,13 +84,7 @@ class CLearningPolicy(TD3Policy):
     """
     Policy class (actor, classifiers and their targets) for C-learning, for goal environments (``MultiInputPolicy``).
 
-    :param observation_space: Observation space
-    :param action_space: Action space
-    :param lr_schedule: Learning rate schedule (could be constant)
     :param net_arch: The sizes of the hidden layers of actor and classifiers, or a dict with ``pi`` and ``qf``
-    :param activation_fn: Activation function
-    :param features_extractor_class: Features extractor to use
-    :param features_extractor_kwargs: Keyword arguments to pass to the features extractor
     :param normalize_images: Whether to divide images by 255
     :param optimizer_class: The optimizer to use, Adam by default (with its fused kernel)
     :param optimizer_kwargs: Additional keyword arguments, excluding the learning rate, to pass to the optimizer
@@ -183,8 +172,6 @@ class CLearningPolicy(TD3Policy):
         """
         Put the networks into training or evaluation mode. Every environment step asks for it, and setting the mode of all
         modules costs more than acting: so it is set only if a module has the other one.
-
-        :param mode: Whether to train
         """
         modules = [vars(self.actor), vars(self.critic)]
         for module in modules:
@@ -193,10 +180,7 @@ class CLearningPolicy(TD3Policy):
             super().set_training_mode(mode)
 
     def actions_and_pre_tanh(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
-        """
-        :param obs: Observations
-        :return: The actor's actions, and the pre-tanh actions (the mean, for the stochastic actor)
-        """
+        """:return: The actor's actions, and the pre-tanh actions (the mean, for the stochastic actor)"""
         # The actor is called as TD3 calls it, so that hooks on it are called, too.
         found: list[th.Tensor] = []
         if self.stochastic_actor:
@@ -211,7 +195,6 @@ class CLearningPolicy(TD3Policy):
 
     def log_prob(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
         """
-        :param obs: Observations
         :param actions: ``(batch, action_dim)`` within [-1, 1]
         :return: The stochastic actor's log density of these actions, ``(batch,)``
         """

@@ -106,10 +106,7 @@ class StandardizingExtractor(CombinedExtractor):
         return not self.is_final and n_transitions >= 2 * self._n_fitted
 
     def sees_the_same_as(self, other: "StandardizingExtractor") -> bool:
-        """
-        :param other: Another extractor of the same observations
-        :return: Whether both scale them in the same way
-        """
+        """:return: Whether both scale them in the same way"""
         return self is other or (self.is_fitted == other.is_fitted and self.fingerprint == other.fingerprint)
 
     def fit(self, states: Mapping[str, np.ndarray], n_transitions: int) -> tuple[th.Tensor, th.Tensor]:

@@ -22,7 +22,6 @@ class Updater:
 
     To change an algorithm's update, subclass its updater and name it as the algorithm's ``updater_class``.
 
-    :param model: The model to update
     :param metrics: Gets the logged metrics
     """
 
@@ -51,7 +50,6 @@ class Updater:
         """
         One gradient step.
 
-        :param batch: The batch
         :param n_updates: The number of updates, this one included
         """
         self._n_updates = n_updates
@@ -121,7 +119,6 @@ class Updater:
         """
         Behaviour cloning on the relabelled goals.
 
-        :param batch: The batch
         :param actions: The actor's actions for it
         :return: The mean squared distance to the data's actions, or their negative log-likelihood for a stochastic actor
         """
@@ -130,9 +127,7 @@ class Updater:
         return (actions - batch.actions).square().mean()
 
     def descend_critic(self, loss: th.Tensor) -> None:
-        """
-        :param loss: The critics' loss, a scalar
-        """
+        """:param loss: The critics' loss, a scalar"""
         optimizer = self.model.critic.optimizer
         optimizer.zero_grad()
         loss.backward()

@@ -22,12 +22,7 @@ PEN_DATASET = "D4RL/pen/human-v2"
 
 
 class AdroitTask(MujocoGoalTask):
-    """
-    A task of the Adroit hand. All episodes start in the same state, as in the simulator; only the goals differ.
-
-    :param adroit: the simulator's environment
-    :param observation_size: number of coordinates of the observation
-    """
+    """A task of the Adroit hand. All episodes start in the same state, as in the simulator; only the goals differ."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 100}
 

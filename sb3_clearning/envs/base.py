@@ -13,11 +13,7 @@ Observation = dict[str, np.ndarray]
 
 
 def missing_simulator(task: str, error: ImportError) -> ImportError:
-    """
-    :param task: What the user asked for
-    :param error: The failed import
-    :return: The error to raise, which names the extra to install
-    """
+    """:return: The error to raise, which names the extra to install"""
     return ImportError(
         f'{task} needs a simulator that cannot be imported ({error}). Install it with: pip install "sb3_clearning[envs]"',
         name=error.name,
@@ -35,9 +31,6 @@ class GoalTask(gym.Env[Any, Any]):
     The episode's length is the time limit of the registration. A task never terminates: in the paper, reaching the goal does
     not end the episode.
 
-    :param observation_low: Lower bounds of the observation
-    :param observation_high: Upper bounds of the observation
-    :param action_space: The action space
     :param render_mode: None or "rgb_array"
     """
 
@@ -128,7 +121,6 @@ class GoalTask(gym.Env[Any, Any]):
 
         :param achieved_goal: (..., goal)
         :param desired_goal: (..., goal)
-        :param info: Not used
         :return: (...), float32
         """
         distance = self.distance(np.asarray(achieved_goal), np.asarray(desired_goal))

@@ -25,7 +25,6 @@ class DmControlTask(MujocoGoalTask):
     The goal is the state after another reset: the task resets twice, and the first state is the goal.
 
     :param environment: the dm_control environment. It must have no time limit, after which it would reset itself
-    :param action_size: number of actuators
     """
 
     def __init__(

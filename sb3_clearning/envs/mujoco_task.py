@@ -34,13 +34,7 @@ def load_simulation(model: Any, data: Any, state: np.ndarray) -> None:
 
 
 class MujocoGoalTask(GoalTask):
-    """
-    A task simulated by MuJoCo.
-
-    :param model: the MjModel of the simulator
-    :param data: its MjData
-    :param action_size: number of actuators that the agent moves
-    """
+    """A task simulated by MuJoCo."""
 
     #: The free camera: lookat, distance, azimuth, elevation. It is fixed and upright, unlike some of the simulators' cameras.
     camera: ClassVar[dict[str, Any]]

@@ -115,9 +115,7 @@ class _PuckTask(SawyerTask):
 
 
 class SawyerReach(_PuckTask):
-    """
-    Bring the hand to a point. The goal is the hand's xyz.
-    """
+    """Bring the hand to a point. The goal is the hand's xyz."""
 
     simulator = SawyerReachEnvV3
     goal_slice = slice(0, 3)

@@ -86,9 +86,7 @@ class Agent(NamedTuple):
 
 
 class Checkpoints(BaseCallback):
-    """
-    Saves the agent at regular intervals, the model last, so that a model always has its scaling.
-    """
+    """Saves the agent at regular intervals, the model last, so that a model always has its scaling."""
 
     def __init__(self, directory: Path, every: int = 50_000):
         super().__init__()

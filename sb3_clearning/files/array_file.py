@@ -24,8 +24,6 @@ class UnreadableFileError(ValueError):
 def to_bytes(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
     """
     :param kind: What the file is: "buffer", "checkpoint", …
-    :param content: A JSON document
-    :param arrays: The arrays by name
     :return: The file's bytes
     """
     from safetensors.numpy import save
@@ -39,7 +37,6 @@ def to_bytes(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) 
 def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     :param kind: What the file should be
-    :param data: The file's bytes
     :param where: The file's name in errors
     :return: Its JSON document and its arrays, which are read-only
     """

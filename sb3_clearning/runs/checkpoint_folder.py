@@ -27,9 +27,6 @@ class Checkpoint(NamedTuple):
     """
     A checkpoint, completely read.
 
-    :param path: Its file
-    :param content: Its JSON document
-    :param arrays: Its arrays
     :param buffer: The buffer's steps, as one segment's arrays
     """
 
@@ -93,10 +90,7 @@ class CheckpointFolder:
         return path
 
     def remove_old(self, newest: Path, keep: int) -> None:
-        """
-        :param newest: The newest checkpoint
-        :param keep: How many stay, the newest included
-        """
+        """:param keep: How many stay, the newest included"""
         kept = [path for path in self.paths() if _number(path) <= _number(newest)][:keep]
         named = {segment["file"] for path in kept for segment in self._segments_of.get(path, ())}
         if not all(path in self._segments_of for path in kept):

@@ -19,7 +19,6 @@ class EpisodeLog:
     """
     A reset of all environments with a known seed, and the actions since. Replaying it reproduces the environments.
 
-    :param seed: The seed
     :param actions: The actions, ``(n_envs, …)`` for each step
     """
 

@@ -21,7 +21,6 @@ def configuration_folder(name: str) -> Path:
 
 def find_configuration(algo: str, config: str) -> str:
     """
-    :param algo: the algorithm's name in rl-zoo3
     :param config: a path, a Python module, the name of one of our files with or without its folder, or rl-zoo3's default
         path, which does not exist for our algorithms
     :return: the configuration to read

@@ -116,8 +116,6 @@ def preflight(manager: Any, hyperparams: dict[str, Any], drawn: Collection[str])
     Build the envs and the model of a run, on a copy of the manager, on the CPU, with a small buffer, without output. The
     random states are restored.
 
-    :param manager: rl-zoo3's ExperimentManager, with its wrappers
-    :param hyperparams: the model's arguments
     :param drawn: arguments that the trials of a study draw
     :return: the goal columns that the env's infos have
     """

@@ -43,7 +43,6 @@ def _file_of(storage: str) -> Path | None:
 def load_study(storage: str, study_name: str) -> optuna.Study:
     """
     :param storage: a database's URL, or the path of a journal, which ends in ``.log``
-    :param study_name: the study's name
     :return: the study
     """
     with _one_line_errors(storage):
