@@ -8,14 +8,16 @@ rollouts.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from sb3_clearning.envs.gridworld import cell_of
 from sb3_clearning.experiments.gridworld_data import cell_number, make_seed
-from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
+from sb3_clearning.experiments.tables.statistics import by_seed
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.calibration import Reliability, reliability
 from sb3_clearning.prediction.estimator import FutureStateEstimator
@@ -170,68 +172,60 @@ def _falling_rate(remaining: float) -> float:
 
 def is_done(setting: tuple[str, int], rows: Rows) -> bool:
     """:return: Whether the table has the rows of all methods"""
-    found = {row["method"] for row in rows if (row["task"], row["seed"]) == tuple(map(str, setting))}
-    return found >= set(METHODS)
+    return has_rows(rows, ("task", "seed", "method"), [(*setting, method) for method in METHODS])
 
 
-def calibration_errors(rows: Rows, task: str, method: str) -> list[float]:
+def calibration_errors(rows: pd.DataFrame, task: str, method: str) -> pd.Series:
     """:return: The expected calibration error of each seed"""
-    found = {row["seed"]: float(row["ece"]) for row in rows if (row["task"], row["method"]) == (task, method)}
-    return list(found.values())
+    return by_seed(rows, "ece", task=task, method=method)
 
 
-def pooled(rows: Rows, task: str, method: str) -> Reliability:
+def pooled(rows: pd.DataFrame, task: str, method: str) -> Reliability:
     """:return: The reliability over all seeds' predictions"""
-    mine = [row for row in rows if (row["task"], row["method"]) == (task, method)]
-    predicted, frequency, count = (np.array([float(row[key]) for row in mine]) for key in ("predicted", "frequency", "count"))
-    bins = np.minimum((predicted * N_BINS).astype(int), N_BINS - 1)
-    kept = np.unique(bins)
-    means = [np.array([np.average(values[bins == number], weights=count[bins == number]) for number in kept])
-             for values in (predicted, frequency)]  # fmt: skip
-    return Reliability(means[0], means[1], np.array([count[bins == number].sum() for number in kept]))
-
-
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    text = (
-        "Made by `python -m sb3_clearning.experiments calibration`. Expected calibration error over ten bins of predicted "
-        "probability, against what happened at a random later time in held-out rollouts; mean ± standard deviation over "
-        "seeds. *Largest gap*: of a bin, all seeds together. *Middle*: the share of predictions between 0.1 and 0.9."
-    )
-    lines = [
-        "",
-        "| task | γ | method | seeds | expected calibration error | worst seed | largest gap | middle |",
-        "|---|---|---|---|---|---|---|---|",
+    mine = rows[(rows["task"] == task) & (rows["method"] == method)]
+    bins = np.minimum((mine["predicted"] * N_BINS).astype(int), N_BINS - 1)
+    groups = [group for _, group in mine.groupby(bins)]
+    means = [
+        np.array([np.average(group[name], weights=group["count"]) for group in groups]) for name in ("predicted", "frequency")
     ]
-    for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
-        errors = calibration_errors(rows, task, method)
-        all_seeds = pooled(rows, task, method)
+    return Reliability(means[0], means[1], np.array([group["count"].sum() for group in groups]))
+
+
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The table of the report"""
+    lines = []
+    for task, method in dict.fromkeys(zip(rows["task"], rows["method"], strict=True)):
+        errors, all_seeds = calibration_errors(rows, task, method), pooled(rows, task, method)
         gap = np.abs(all_seeds.predicted - all_seeds.frequency).max()
         middle = all_seeds.n[(all_seeds.predicted > 0.1) & (all_seeds.predicted < 0.9)].sum() / all_seeds.n.sum()
-        lines.append(
-            f"| {task} | {GAMMA[task]} | {method} | {len(errors)} | {spread(errors, 4)} | {max(errors):.4f} | {gap:.2f} | "
-            f"{middle:.2f} |"
-        )
-    write_report(path, "Are the probabilities right?", text, lines, rows)
+        numbers = [len(errors), spread(errors, 4), f"{errors.max():.4f}", f"{gap:.2f}", f"{middle:.2f}"]
+        lines.append([task, GAMMA[task], method, *numbers])
+    header = ["task", "γ", "method", "seeds", "expected calibration error", "worst seed", "largest gap", "middle"]
+    return markdown(header, lines)
 
 
-def plot(rows: Rows, path: Path) -> None:
-    """Draw the picture."""
-    from matplotlib.figure import Figure
-
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
+def plot(rows: pd.DataFrame) -> Figure:
+    """:return: The picture"""
+    tasks = list(dict.fromkeys(rows["task"]))
     figure = Figure(figsize=(4.5 * len(tasks), 4.2), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
-        for method in dict.fromkeys(row["method"] for row in rows if row["task"] == task):
+        for method in dict.fromkeys(rows["method"][rows["task"] == task]):
             plot_reliability(axes, pooled(rows, task, method), f"{method.upper()}, all seeds")
         axes.set(title=f"{task}, γ = {GAMMA[task]}")
-    figure.savefig(path, dpi=130)
+    return figure
+
+
+TEXT = (
+    "Expected calibration error over ten bins of predicted probability, against what happened at a random later time in "
+    "held-out rollouts; mean ± standard deviation over seeds. *Largest gap*: of a bin, all seeds together. *Middle*: the "
+    "share of predictions between 0.1 and 0.9."
+)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("calibration", __doc__, seeds=3, quick_seeds=1)
+    command = SweepCommand("calibration", __doc__, "Are the probabilities right?", TEXT, seeds=3, quick_seeds=1)
     command.parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     options = command.parse(argv)
     settings = [(task, seed) for task in options.tasks for seed in range(options.seeds)]
-    command.run(options, FIELDS, settings, is_done, partial(measure, quick=options.quick), write_table, plot)
+    command.run(options, FIELDS, settings, is_done, partial(measure, quick=options.quick), table, plot)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from sb3_clearning.experiments.suite.config import Run, Suite
-from sb3_clearning.experiments.suite.report import markdown, start_of
+from sb3_clearning.experiments.suite.report import start_of
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
-from sb3_clearning.experiments.tables.rows import read_rows
+from sb3_clearning.experiments.tables.rows import markdown, read_rows
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 SWEEP = "n_steps"

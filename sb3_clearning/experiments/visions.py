@@ -17,7 +17,7 @@ import numpy as np
 import torch as th
 
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read, make_env
-from sb3_clearning.experiments.tables.sweep import SweepCommand
+from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.plots import background_of, expected_picture
 from sb3_clearning.replay.datasets import read_dataset
@@ -146,13 +146,15 @@ def draw(
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("visions", __doc__, seeds=1)
-    arguments = command.parser
+    arguments = command_line("visions", __doc__)
     arguments.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
     arguments.add_argument("--batches", type=int, default=3000, help="(the paper: 30000)")
     arguments.add_argument("--candidates", type=int, default=300, help="states to render (the paper: 1000)")
-    options = command.parse(argv)
+    arguments.add_argument("--quick", action="store_true", help="a small version in a minute, to see that it works")
+    arguments.add_argument("--output", type=Path, default=RESULTS, help="where the pictures are written")
+    options = arguments.parse_args(argv)
+    options.output.mkdir(parents=True, exist_ok=True)
     th.set_num_threads(1)
     gammas: tuple[float, ...] = GAMMAS
     if options.quick:

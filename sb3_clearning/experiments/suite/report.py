@@ -12,7 +12,7 @@ from sb3_clearning.experiments.suite.intervals import (
     probability_of_improvement,
 )
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Measure, Scores
-from sb3_clearning.experiments.tables.rows import Rows
+from sb3_clearning.experiments.tables.rows import Rows, markdown
 from sb3_clearning.goal_td3.goal_td3 import RELABELLING
 from sb3_clearning.replay.goal_buffer import goal_slices
 
@@ -49,11 +49,6 @@ def cell(scores: Scores, task: str, method: str, measure: Measure) -> str:
         return f"unfinished ({furthest:,} of {steps:,})" if furthest else "missing"
     text = text_of(curve_estimates({0: values})[0], measure.digits)
     return text if len(values) == wanted else f"{text}, {len(values)} of {wanted} seeds"
-
-
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    """:return: The lines of a Markdown table"""
-    return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
 
 
 def results_table(scores: Scores, measure: Measure) -> list[str]:
