@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from stable_baselines3.common.vec_env import DummyVecEnv
 
+from sb3_clearning import CLearning, collect
 from sb3_clearning.envs.gridworld import cell_of
-from sb3_clearning.experiments.gridworld_data import cell_number, make_seed
+from sb3_clearning.experiments.gridworld_data import GridSeed, cell_number, make_seed
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -31,13 +34,13 @@ FIELDS = ("task", "method", "gamma", "seed", "bin", "predicted", "frequency", "c
 GAMMA = {"gridworld": 0.9, "maze": 0.95}
 METHODS = ("mc", "td")
 N_BINS = 10
+MAZE = "sb3_clearning.envs:PointUMaze-v0"
 
 
 class Task(NamedTuple):
     """
     Data to learn from and to test on.
 
-    :param train: What is learned from
     :param test: Held-out rollouts of the same policy
     :param policy: The policy; None: the data's own
     :param events: Regions, as functions of goals
@@ -53,10 +56,9 @@ def gridworld_task(seed: int, quick: bool) -> Task:
     """:return: Rollouts of a random tabular policy; the events are the rows, columns, halves and some blocks of the world"""
     train, test = (make_seed(seed, False, n_trajectories=n) for n in (100, 400))
 
-    def experience(data: Any, skip: int) -> Experience:
-        arrays = {"observations": data.observations, "actions": data.actions, "next_observations": data.next_observations,
-                  "truncations": data.ends}  # fmt: skip
-        return read_dataset({key: value[skip:] for key, value in arrays.items()})
+    def experience(data: GridSeed) -> Experience:
+        names = ("observations", "actions", "next_observations")
+        return read_dataset({**{name: getattr(data, name) for name in names}, "truncations": data.ends})
 
     def within(low: tuple[int, int], high: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda goals: np.asarray(((cell_of(goals) >= low) & (cell_of(goals) <= high)).all(axis=1))
@@ -65,38 +67,21 @@ def gridworld_task(seed: int, quick: bool) -> Task:
     regions += [((0, 0), (4, 1)), ((0, 2), (4, 4)), ((0, 0), (1, 4)), ((2, 0), (4, 4)), ((1, 1), (3, 3)), ((0, 0), (2, 2))]
     # Both data sets are draws of the same policy.
     policy = TablePolicy(train.evaluated, cell_number)
-    return Task(experience(train, 0), experience(test, 0), policy, [within(low, high) for low, high in regions])
+    return Task(experience(train), experience(test), policy, [within(low, high) for low, high in regions])
 
 
-def maze_rollouts(model: Any, n_episodes: int, seed: int, n_envs: int = 10) -> Experience:
+def maze_rollouts(model: Any, n_episodes: int, seed: int) -> Experience:
     """:return: Rollouts of a trained agent, with exploration noise of 0.2 on every action"""
-    import gymnasium as gym
-
     rng = np.random.default_rng(seed)
-    envs = [gym.make("sb3_clearning.envs:PointUMaze-v0") for _ in range(n_envs)]
-    columns: list[list[Any]] = [[], [], [], []]
-    for first in range(0, n_episodes, n_envs):
-        observations = [env.reset(seed=seed + first + index)[0] for index, env in enumerate(envs)]
-        paths: list[list[Any]] = [[] for _ in envs]
-        for _ in range(300):
-            batch = {key: np.stack([obs[key] for obs in observations]) for key in observations[0]}
-            actions = np.clip(model.predict(batch, deterministic=True)[0] + rng.normal(0, 0.2, (n_envs, 2)), -1, 1)
-            steps = [env.step(action.astype(np.float32)) for env, action in zip(envs, actions, strict=True)]
-            for path, obs, action, step in zip(paths, observations, actions, steps, strict=True):
-                path.append((obs, action, step[0]))
-            observations = [step[0] for step in steps]
-        for path in paths:
-            for t, (obs, action, following) in enumerate(path):
-                for column, value in zip(columns, (obs, action, following, t == len(path) - 1), strict=True):
-                    column.append(value)
-    for env in envs:
-        env.close()
-    states, following = (
-        {key: np.stack([obs[key] for obs in column]) for key in column[0]} for column in (columns[0], columns[2])
-    )
-    arrays = {"observations": states, "actions": np.array(columns[1], dtype=np.float32), "next_observations": following,
-              "truncations": np.array(columns[3])}  # fmt: skip
-    return read_dataset(arrays)
+    envs = DummyVecEnv([lambda: gym.make(MAZE)] * 10)
+
+    def noisy(observations: dict[str, np.ndarray]) -> np.ndarray:
+        actions, _ = model.predict(observations, deterministic=True)
+        return np.clip(actions + rng.normal(0, 0.2, actions.shape), -1, 1).astype(np.float32)
+
+    rollouts = collect(noisy, envs, 300 * n_episodes, seed=seed)
+    envs.close()
+    return rollouts
 
 
 def maze_task(seed: int, quick: bool) -> Task:
@@ -104,13 +89,7 @@ def maze_task(seed: int, quick: bool) -> Task:
     :param quick: Whether the agent is barely trained and the data small
     :return: Rollouts of an agent that is trained for a few thousand steps; the events are parts of the maze
     """
-    import gymnasium as gym
-
-    import sb3_clearning.envs  # noqa: F401 (registers the maze)
-    from sb3_clearning import CLearning
-
-    env = gym.make("sb3_clearning.envs:PointUMaze-v0")
-    model = CLearning("MultiInputPolicy", env, seed=seed, device="cpu").learn(1100 if quick else 5000)
+    model = CLearning("MultiInputPolicy", gym.make(MAZE), seed=seed, device="cpu").learn(1100 if quick else 5000)
     n = 10 if quick else 100
     train, test = maze_rollouts(model, n, 10_000 + 1000 * seed), maze_rollouts(model, n // 2, 500_000 + 1000 * seed)
 

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy.special import log_expit
 
-from sb3_clearning.experiments.gridworld_data import GridSeed, errors, fit_seeds, log_sigmoid, make_seed, true_future
+from sb3_clearning.envs.gridworld import future_distribution
+from sb3_clearning.experiments.gridworld_data import GridSeed, errors, fit_seeds, make_seed
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed, paired_interval
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -98,7 +100,7 @@ def log_densities(logits: np.ndarray, seed: GridSeed, method: str, reading: str,
     :param uniform_goals: The share of random goals that were uniform over the world
     :return: Log densities, ``(25, 4, 25)``
     """
-    values = log_sigmoid(logits) if method == "q" else logits
+    values = log_expit(logits) if method == "q" else logits
     return values + np.log(seed.marginal(uniform_goals)) if reading == "ratio" else values
 
 
@@ -110,7 +112,7 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     gamma = PAPER.gamma
     if training is None:
         for number, seed in enumerate(experiments):
-            found = errors(np.log(np.full((25, 4, 25), 1 / 25)), true_future(seed, gamma))
+            found = errors(np.log(np.full((25, 4, 25), 1 / 25)), future_distribution(seed.evaluated, gamma))
             yield {**base, "reading": "density", "gamma": gamma, "seed": number, **_rounded(found._asdict())}
         return
     logits = fit_seeds(experiments, training, uniform_goals=setting.uniform_goals)
@@ -118,7 +120,7 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     for reading in setting.readings:
         for number, seed in enumerate(experiments):
             density = log_densities(logits[number], seed, training.method, reading, setting.uniform_goals)
-            found = errors(density, true_future(seed, gamma))
+            found = errors(density, future_distribution(seed.evaluated, gamma))
             ratio = training.lambda_ if training.method == "q" else ""
             yield {**base, **columns, "reading": reading, "lambda": ratio, "seed": number, **_rounded(found._asdict())}
 

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sb3_clearning.envs.gridworld import MOVES, all_cells, next_cell
+from sb3_clearning.envs.gridworld import MOVES, all_cells, future_distribution, next_cell
 from sb3_clearning.experiments.gridworld import PAPER, log_densities
-from sb3_clearning.experiments.gridworld_data import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed, true_future
+from sb3_clearning.experiments.gridworld_data import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed, half_width
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -92,7 +92,7 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     for reading in ("ratio", "density") if training.method == "q" else ("ratio",):
         for number, seed in enumerate(experiments):
             density = log_densities(logits[number], seed, training.method, reading, 0.0)
-            truth = true_future(seed, training.gamma)
+            truth = future_distribution(seed.evaluated, training.gamma)
             found, uniform = errors(density, truth), errors(np.zeros_like(density), truth)
             numbers = {"kl": round(found.kl, 6), "total": round(found.total, 6), "uniform_kl": round(uniform.kl, 6)}
             yield {"gamma": gamma, "method": method, "lambda": ratio, "reading": reading, "seed": number, **numbers}

@@ -214,7 +214,7 @@ def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardized
     pytest.importorskip("mujoco")
     task = locomotion_data.TASKS["hopper"]
     agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048.zip", "scaling_2048.pkl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048_steps.zip", "model_vecnormalize_2048_steps.pkl"]
     again = locomotion_data.train_agent(task, 2048, 0, tmp_path)  # nothing is left to do
     states = np.random.default_rng(0).normal(size=(5, 11))
     seen = again.scaling.obs_rms
@@ -229,7 +229,7 @@ def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardized
         assert np.allclose(one.act(states), expected, atol=1e-5)
     longer = locomotion_data.train_agent(task, 4096, 0, tmp_path)
     assert longer.model.num_timesteps == 4096
-    assert [path.name for path in tmp_path.glob("model_*")] == ["model_4096.zip"]
+    assert (tmp_path / "model_4096_steps.zip").exists()
     data = locomotion_data.collect(task, longer, 400, seed=3)
     assert data["observations"].shape == (400, 12)
     inside = ~(data["terminations"] | data["truncations"])[:-1]

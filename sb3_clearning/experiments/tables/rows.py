@@ -68,7 +68,8 @@ def spread(values: Iterable[float], digits: int) -> str:
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> list[str]:
     """:return: The lines of a Markdown table"""
-    return [f"| {' | '.join(map(str, line))} |" for line in (header, ["---"] * len(header), *lines)]
+    first, *rest = (f"| {' | '.join(map(str, line))} |" for line in (header, *lines))
+    return [first, "|" + "---|" * len(header), *rest]
 
 
 def write_report(path: Path, title: str, text: str, lines: Sequence[str], rows: Rows) -> None:
