@@ -41,8 +41,6 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     offline training. Subclasses define the relabelling and the :class:`Updater`.
 
     The arguments are those of :class:`CLearning` and :class:`GoalTD3`.
-
-    :param td3_arguments: TD3's other arguments
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MultiInputPolicy": CLearningPolicy}

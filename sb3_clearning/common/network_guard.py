@@ -70,10 +70,7 @@ def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
 
 
 def has_default_step(optimizer: th.optim.Optimizer, parameters: Sequence[th.Tensor]) -> bool:
-    """
-    :param parameters: What it should have been made for
-    :return: Whether a step is its class's own, without hooks, on one group of exactly these parameters
-    """
+    """:return: Whether a step is its class's own, without hooks, on one group of exactly these parameters"""
     own = vars(optimizer)
     return (
         "step" not in own

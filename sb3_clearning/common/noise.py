@@ -103,20 +103,14 @@ class PinkActionNoise(ActionNoise):
 
 
 def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
-    """
-    :param name: "gaussian" or "pink"
-    :return: The noise, which remembers its name: a loaded model rebuilds it with its own ``noise_std``
-    """
+    """:return: "gaussian" or "pink" noise that remembers its name: a loaded model rebuilds it with its own ``noise_std``"""
     noise = NormalActionNoise(np.zeros_like(sigma), sigma) if name == "gaussian" else PinkActionNoise(sigma)
     noise.__dict__["name"] = name
     return noise
 
 
 def noise_argument(noise: ActionNoise | str | None) -> ActionNoise | str | None:
-    """
-    :param noise: A model's ``action_noise``
-    :return: The argument that it was made from: its name if it was made by name, else the noise itself
-    """
+    """:return: What a model's ``action_noise`` was made from: its name if it was made by name, else the noise itself"""
     single = noise.base_noise if isinstance(noise, VectorizedActionNoise) else noise
     return single.__dict__.get("name", noise) if isinstance(single, ActionNoise) else noise
 
@@ -138,11 +132,7 @@ class PinkUniformActions:
         self.noise = VectorizedActionNoise(PinkActionNoise(np.ones(action_dim), length, beta), n_envs)
 
     def reset(self, indices: Iterable[int] | None = None) -> None:
-        """
-        Start new sequences, at an episode's end.
-
-        :param indices: The environments whose episode ended. None: all
-        """
+        """Start new sequences, in the environments whose episode ended. None: in all."""
         self.noise.reset(indices)
 
     def __call__(self) -> np.ndarray:
@@ -163,12 +153,7 @@ def _single(noise: ActionNoise) -> list[ActionNoise]:
 
 
 class ModelNoises:
-    """
-    The noises of a model, for checkpoints.
-
-    :param warmup: The random actions of the warm-up
-    :param action: The action noise, or None
-    """
+    """The noises of a model, for checkpoints: of the random warm-up, and on its actions."""
 
     def __init__(self, warmup: PinkUniformActions, action: ActionNoise | None):
         self._noises: dict[str, ActionNoise] = {"warmup": warmup.noise}
@@ -186,10 +171,7 @@ class ModelNoises:
         return all(type(single) in known for noise in self._noises.values() for single in _single(noise))
 
     def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, list[dict[str, Any]]]:
-        """
-        :param arrays: Gets the arrays of the state
-        :return: Its JSON part, for each noise and environment
-        """
+        """:return: The JSON part of the state, for each noise and environment. Its arrays are added to ``arrays``"""
         content: dict[str, list[dict[str, Any]]] = {name: [] for name in self._noises}
         for name, noise in self._noises.items():
             for i, single in enumerate(_single(noise)):
@@ -205,10 +187,7 @@ class ModelNoises:
         return content
 
     def restore(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """
-        :param content: What :meth:`snapshot` returned
-        :param arrays: Its arrays
-        """
+        """Set what :meth:`snapshot` returned."""
         for name, noise in self._noises.items():
             states = content.get(name)
             if name == "action" and (states is None or _is_of_other_class(noise, states)):

@@ -62,21 +62,14 @@ class ClassifierCritic(BaseModel):
         self.classifiers = nn.Sequential(*layers, BatchedLinear(n_critics, sizes[-1], 1))
 
     def forward(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        """
-        :param obs: Observations with their goals
-        :param actions: ``(batch, action_dim)``
-        :return: The logits, ``(n_critics, batch)``
-        """
+        """:return: The logits of observations and actions ``(batch, action_dim)``, ``(n_critics, batch)``"""
         # Like SB3's critics: shared features learn from the actor's loss only.
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
             features = self.extract_features(obs, self.features_extractor)
         return self.logits(th.cat([features, actions], dim=1))
 
     def logits(self, inputs: th.Tensor) -> th.Tensor:
-        """
-        :param inputs: Features and actions, ``(batch, features_dim + action_dim)``
-        :return: The logits, ``(n_critics, batch)``
-        """
+        """:return: The logits of features and actions ``(batch, features_dim + action_dim)``, ``(n_critics, batch)``"""
         return self.classifiers(inputs.expand(self.n_critics, *inputs.shape)).squeeze(-1)
 
 
@@ -147,25 +140,16 @@ class CLearningPolicy(TD3Policy):
 
     @staticmethod
     def upgraded(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
-        """
-        :param weights: A state dict of this version or of an earlier one
-        :return: The same as a state dict of this version
-        """
+        """:return: A state dict of this version, of one that may be from an earlier version"""
         return with_n_fitted(weights)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
-        """
-        :param features_extractor: The features extractor; None: a new one
-        :return: A new actor
-        """
+        """:return: A new actor, with a new features extractor if none is given"""
         actor_class = GaussianActor if self.stochastic_actor else Actor
         return actor_class(**self._update_features_extractor(self.actor_kwargs, features_extractor)).to(self.device)
 
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> ClassifierCritic:  # type: ignore[override]
-        """
-        :param features_extractor: The features extractor; None: a new one
-        :return: New classifiers
-        """
+        """:return: New classifiers, with a new features extractor if none is given"""
         return ClassifierCritic(**self._update_features_extractor(self.critic_kwargs, features_extractor)).to(self.device)
 
     def set_training_mode(self, mode: bool) -> None:
@@ -194,10 +178,7 @@ class CLearningPolicy(TD3Policy):
             return self.actor(obs), found[0]
 
     def log_prob(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        """
-        :param actions: ``(batch, action_dim)`` within [-1, 1]
-        :return: The stochastic actor's log density of these actions, ``(batch,)``
-        """
+        """:return: The stochastic actor's log density of actions ``(batch, action_dim)`` within [-1, 1], ``(batch,)``"""
         if not isinstance(self.actor, GaussianActor):
             raise ValueError("Only a stochastic actor has densities: pass `policy_kwargs=dict(stochastic_actor=True)`.")
         mean, log_std, _ = self.actor.get_action_dist_params(obs)

@@ -105,13 +105,7 @@ class GoalTask(gym.Env[Any, Any]):
     # The goal layer
 
     def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """
-        The L2 distance over the scored coordinates.
-
-        :param achieved_goal: (..., goal)
-        :param desired_goal: (..., goal)
-        :return: (...)
-        """
+        """:return: The L2 distance over the scored coordinates, (...) for goals (..., goal)"""
         difference = achieved_goal[..., self.scored_slice] - desired_goal[..., self.scored_slice]
         return goal_distance(difference, np.zeros(1), self._goal_space)
 
@@ -144,10 +138,7 @@ class GoalTask(gym.Env[Any, Any]):
         return self._outcome()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """
-        :param action: Clipped to [-1, 1] if it is continuous
-        :return: Observation, reward, terminated (never), truncated (by the time limit only), info
-        """
+        """:return: Observation, reward, terminated (never), truncated (by the time limit only), info"""
         if self._goal is None:
             raise gym.error.ResetNeeded(f"Call {type(self).__name__}.reset() before step()")
         self._advance(self._valid_action(action))

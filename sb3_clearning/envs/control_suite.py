@@ -63,13 +63,6 @@ class DmControlTask(MujocoGoalTask):
         self._simulator.np_random.set_state(random_state)
         super()._restore_simulator(simulation)
 
-    def close(self) -> None:
-        """Free the simulator."""
-        super().close()
-        if self._simulator is not None:
-            self._simulator.close()
-            self._simulator = None
-
 
 class _FingerObservations(finger.Turn):
     """

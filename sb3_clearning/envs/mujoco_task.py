@@ -119,7 +119,8 @@ class MujocoGoalTask(GoalTask):
             ) from error
 
     def close(self) -> None:
-        """Free the renderer's OpenGL context."""
-        if getattr(self, "_renderer", None) is not None:
-            self._renderer.close()
-            self._renderer = None
+        """Free the renderer's OpenGL context and the simulator."""
+        for name in ("_renderer", "_simulator"):
+            if getattr(self, name, None) is not None:
+                getattr(self, name).close()
+                setattr(self, name, None)

@@ -34,7 +34,7 @@ class SawyerTask(MujocoGoalTask):
     simulator: ClassVar[type]
 
     def __init__(self, render_mode: str | None = None) -> None:
-        sawyer = self._sawyer = self.simulator()
+        sawyer = self._simulator = self._sawyer = self.simulator()
         # The hand's bounds are metaworld's own; the object can leave the table.
         hand = sawyer._HAND_SPACE  # noqa: SLF001 (metaworld has no public name for the bounds)
         low, high = np.concatenate([hand.low, np.full(3, -3.0)]), np.concatenate([hand.high, np.full(3, 3.0)])
@@ -84,11 +84,6 @@ class SawyerTask(MujocoGoalTask):
     def _goal_points(self) -> list[np.ndarray]:
         assert self._goal is not None
         return [self._goal[self.scored_slice]]
-
-    def close(self) -> None:
-        """Free the simulator."""
-        super().close()
-        self._sawyer.close()
 
 
 class _PuckTask(SawyerTask):

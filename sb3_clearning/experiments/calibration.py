@@ -38,13 +38,7 @@ MAZE = "sb3_clearning.envs:PointUMaze-v0"
 
 
 class Task(NamedTuple):
-    """
-    Data to learn from and to test on.
-
-    :param test: Held-out rollouts of the same policy
-    :param policy: The policy; None: the data's own
-    :param events: Regions, as functions of goals
-    """
+    """Data to learn from, held-out rollouts of the same policy (None: the data's own), and events as functions of goals."""
 
     train: Experience
     test: Experience
@@ -85,10 +79,7 @@ def maze_rollouts(model: Any, n_episodes: int, seed: int) -> Experience:
 
 
 def maze_task(seed: int, quick: bool) -> Task:
-    """
-    :param quick: Whether the agent is barely trained and the data small
-    :return: Rollouts of an agent that is trained for a few thousand steps; the events are parts of the maze
-    """
+    """:return: Rollouts of an agent that is trained for a few thousand steps; the events are parts of the maze"""
     model = CLearning("MultiInputPolicy", gym.make(MAZE), seed=seed, device="cpu").learn(1100 if quick else 5000)
     n = 10 if quick else 100
     train, test = maze_rollouts(model, n, 10_000 + 1000 * seed), maze_rollouts(model, n // 2, 500_000 + 1000 * seed)

@@ -26,11 +26,7 @@ from sb3_clearning.experiments.tables.sweep import command_line
 
 
 class Task(NamedTuple):
-    """
-    A task of the table.
-
-    :param threshold: The success rate that a run should reach
-    """
+    """A task of the table, and the success rate that a run should reach."""
 
     env_id: str
     env_kwargs: dict[str, Any]
@@ -51,11 +47,7 @@ FIELDS = [
 
 
 class EvaluateAndRecord(BaseCallback):
-    """
-    Evaluates a few times per run and appends a row to the table each time.
-
-    :param constants: The columns that are the same in all rows, with the first evaluation episode's seed
-    """
+    """Evaluates a few times per run, and appends a row with the constant columns to the table each time."""
 
     def __init__(self, task: Task, path: Path, constants: dict[str, Any]):
         super().__init__()
@@ -104,10 +96,7 @@ def finished(rows: Rows, name: str, seed: int, arguments: dict[str, Any], evalua
 
 
 def table(rows: Rows, last_only: bool = False) -> list[str]:
-    """
-    :param last_only: Whether to show the end of the runs only
-    :return: The Markdown table of the runs with defaults
-    """
+    """:return: The Markdown table of the runs with defaults, with ``last_only`` of their end alone"""
     rows = with_defaults(rows)
     any_time = any(row.get("success_any_time") for row in rows)
     header = ["task", "steps", "seeds", "success", "worst seed", "seeds at the threshold", "final distance"]

@@ -42,10 +42,7 @@ class GridSeed(NamedTuple):
 
 
 def cell_number(observations: np.ndarray) -> np.ndarray:
-    """
-    :param observations: ``(…, 2)``
-    :return: The numbers of their cells, ``(…)``
-    """
+    """:return: The numbers ``(…)`` of the cells of observations ``(…, 2)``"""
     cells = cell_of(observations)
     return cells[..., 0] * SIZE + cells[..., 1]
 
@@ -78,10 +75,7 @@ def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES,
 
 
 def training_data(seed: GridSeed, uniform_goals: float = 0.0) -> TrainingData:
-    """
-    :param uniform_goals: The share of random goals that are uniform over the world; the others are visited ones
-    :return: Its data for the networks, which see plain coordinates and a one-hot action
-    """
+    """:return: Its data for the networks, which see plain coordinates and a one-hot action. Some random goals are uniform"""
     n = len(seed.actions)
     eye = np.eye(len(MOVES), dtype=np.float32)
     pool = ActionPool(eye[None], seed.evaluated[cell_number(seed.next_observations)], np.ones(n, dtype=bool))
@@ -135,11 +129,7 @@ class GridErrors(NamedTuple):
 
 
 def errors(log_density: np.ndarray, truth: np.ndarray) -> GridErrors:
-    """
-    :param log_density: ``(25, 4, 25)``, of the prediction; a cell's area is 1
-    :param truth: ``(25, 4, 25)``
-    :return: The errors
-    """
+    """:return: The errors of a prediction's log density ``(25, 4, 25)``; a cell's area is 1"""
     log_total = logsumexp(log_density, axis=-1, keepdims=True)
     terms = np.where(truth > 0, truth * (np.log(np.maximum(truth, 1e-300)) - (log_density - log_total)), 0.0)
     return GridErrors(float(terms.sum(axis=-1).mean()), float(np.exp(log_total).mean()))

@@ -40,9 +40,7 @@ class Split(NamedTuple):
 
     :param train: 80% of the transitions
     :param states: States of the test pairs, ``(n, dim)``
-    :param actions: Their actions
     :param futures: ``(n, horizon, dim)``, the states that followed
-    :param source: Where the data comes from
     """
 
     train: Experience

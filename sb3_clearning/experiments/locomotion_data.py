@@ -59,21 +59,13 @@ def make_env(task: Locomotion, **kwargs: Any) -> gym.Env:
 
 
 class Agent(NamedTuple):
-    """
-    A trained agent.
-
-    :param model: Acts on standardized observations without the global position
-    :param scaling: Standardizes them
-    """
+    """A trained agent. The model acts on observations without the global position, standardized by the scaling."""
 
     model: PPO
     scaling: VecNormalize
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """
-        :param observations: As the environment gives them, without the global position, ``(n, dim)``
-        :return: Actions drawn from the policy, ``(n, action_dim)``
-        """
+        """:return: Actions ``(n, action_dim)`` of the policy for observations ``(n, dim)`` without the global position"""
         seen = self.scaling.normalize_obs(observations)
         assert isinstance(seen, np.ndarray)
         return self.model.predict(seen.astype(np.float32), deterministic=False)[0]

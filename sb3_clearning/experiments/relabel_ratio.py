@@ -32,12 +32,7 @@ FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total", "unifor
 
 @dataclass(frozen=True)
 class Setting:
-    """
-    One training of all seeds.
-
-    :param training: How the networks are trained
-    :param exact: Whether the fixed point of Q-learning is computed instead of training networks
-    """
+    """One training of all seeds, or with ``exact`` the fixed point of Q-learning instead of networks."""
 
     training: TrainingSettings
     exact: bool = False
@@ -104,10 +99,7 @@ def is_done(setting: Setting, rows: Rows, seeds: int) -> bool:
 
 
 def curve(rows: pd.DataFrame, gamma: float, reading: str, method: str = "q") -> dict[float, pd.Series]:
-    """
-    :param method: "q" or "fixed point"
-    :return: For each lambda the seeds' KL
-    """
+    """:return: For each lambda the seeds' KL. The method is "q" or "fixed point"."""
     mine = rows[(rows["gamma"] == gamma) & (rows["method"] == method) & (rows["reading"] == reading)]
     return {value: by_seed(group, "kl") for value, group in mine.groupby("lambda")}
 

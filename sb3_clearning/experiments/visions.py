@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch as th
+from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read, make_env
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
@@ -58,7 +59,6 @@ class Camera:
     """
     Renders stored states, all with the same view.
 
-    :param name: The task
     :param states: States that the view should hold
     :param size: Height of a picture
     """
@@ -92,10 +92,7 @@ class Camera:
 
 
 def save_small(figure: Any, path: Path) -> None:
-    """
-    :param figure: A figure with photographs, which PNG stores badly
-    :param path: The picture to write, with 256 colours, rare ones too
-    """
+    """Write a figure with photographs, which PNG stores badly, with 256 colours, rare ones too."""
     from PIL import Image
 
     whole = BytesIO()
@@ -107,7 +104,6 @@ def draw(
     name: str, experience: Experience, batches: int, n_candidates: int, gammas: tuple[float, ...], path: Path, seed: int = 0
 ) -> None:
     """Draw states of one episode and their expected futures."""
-    from matplotlib.figure import Figure
     from tqdm.auto import tqdm
 
     states = np.asarray(experience.observations)

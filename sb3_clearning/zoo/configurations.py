@@ -11,10 +11,7 @@ FOLDERS = ("hyperparams", "zoo_configs")
 
 
 def configuration_folder(name: str) -> Path:
-    """
-    :param name: "hyperparams" or "zoo_configs"
-    :return: the folder, inside the installed package or next to it in a checkout
-    """
+    """:return: The folder "hyperparams" or "zoo_configs", inside the installed package or next to it in a checkout"""
     package = Path(__file__).resolve().parent.parent
     return package / name if (package / name).is_dir() else package.parent / name
 

@@ -68,8 +68,7 @@ def spread(values: Iterable[float], digits: int) -> str:
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> list[str]:
     """:return: The lines of a Markdown table"""
-    first, *rest = (f"| {' | '.join(map(str, line))} |" for line in (header, *lines))
-    return [first, "|" + "---|" * len(header), *rest]
+    return [f"| {' | '.join(map(str, line))} |" for line in (header, ["---"] * len(header), *lines)]
 
 
 def write_report(path: Path, title: str, text: str, lines: Sequence[str], rows: Rows) -> None:

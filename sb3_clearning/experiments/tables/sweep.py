@@ -32,7 +32,6 @@ class SweepCommand:
 
     :param name: The experiment's name, and that of its files
     :param description: The docstring of its module
-    :param title: The title of the report
     :param text: What the report says before its tables
     :param quick_seeds: The largest number of seeds with ``--quick``
     """
