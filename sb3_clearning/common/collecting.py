@@ -110,13 +110,7 @@ class GoalCollecting(ResumableTD3):
         dones: np.ndarray,
         infos: list[dict[str, Any]],
     ) -> None:
-        """
-        Store a step of every environment: scaled actions and observations that are not normalized.
-
-        :param buffer_action: The actions within [-1, 1]
-        :param new_obs: The next observations, or the first of the next episode where ``dones``
-        :param infos: With the final observations and the kind of ending
-        """
+        """Store a step of every environment: actions within [-1, 1], and observations before normalization."""
         normalize = self._vec_normalize_env
         obs = self._raw_observations()
         next_obs = new_obs if normalize is None else normalize.get_original_obs()

@@ -28,12 +28,7 @@ class EpisodeDistances(NamedTuple):
 
 
 class DistanceTracker:
-    """
-    Tracks the distance to the goal in parallel environments and keeps the results of the last episodes.
-
-    :param n_envs: Number of environments
-    :param window: Number of episodes to keep
-    """
+    """Tracks the distance to the goal in parallel environments, and keeps the results of the last ``window`` episodes."""
 
     def __init__(self, n_envs: int, window: int = 100):
         self.episodes: deque[EpisodeDistances] = deque(maxlen=int(window))
@@ -51,11 +46,7 @@ class DistanceTracker:
         return bool((self._steps == 0).any())
 
     def step(self, before: np.ndarray, after: np.ndarray, dones: np.ndarray) -> None:
-        """
-        :param before: The distances before the step, ``(n_envs,)``; read at an episode's first step
-        :param after: The distances after the step, ``(n_envs,)``
-        :param dones: Whether the episode ended with this step, ``(n_envs,)``
-        """
+        """Distances before (read at an episode's first step) and after a step, and whether it ended, ``(n_envs,)`` each."""
         first = self._steps == 0
         self._initial = np.where(first, before, self._initial)
         self._minimum = np.minimum(np.where(first, before, self._minimum), after)
@@ -74,10 +65,7 @@ class DistanceTracker:
         return [list(episode) for episode in self.episodes], arrays
 
     def restore(self, episodes: list[list[float]], arrays: dict[str, np.ndarray]) -> None:
-        """
-        :param episodes: The finished episodes of :meth:`snapshot`
-        :param arrays: Its arrays, among others
-        """
+        """Set what :meth:`snapshot` returned."""
         running, steps = arrays["distances/running"], arrays["distances/steps"]
         if not all(are_numbers(episode) and len(episode) == len(EpisodeDistances._fields) for episode in episodes):
             raise UnreadableFileError("Invalid distances of episodes in the checkpoint.")

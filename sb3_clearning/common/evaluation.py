@@ -19,7 +19,6 @@ EVALUATION_SEED = 1_000_000
 
 def scored_distance(achieved_goal: np.ndarray, goal: np.ndarray, info: dict[str, Any]) -> np.ndarray:
     """
-    :param achieved_goal: The achieved goal
     :param goal: The goal that was commanded when the action was chosen
     :param info: The info of the same step. A task that scores some coordinates only, as Sawyer Push does, reports its own
         ``distance`` in it
@@ -44,9 +43,7 @@ def evaluate_goals(
 
     If the model was trained with a ``VecNormalize``, its observations are normalized with the same statistics.
 
-    :param model: The model
     :param env: A goal environment, or a function that makes one: then several take steps together, which is faster
-    :param n_episodes: Number of episodes
     :param seed: The seed of the first episode; the next ones follow
     :param n_envs: Number of environments, if there is a function to make them
     :return: ``success`` is the success rate at the episode's end, ``success_any_time`` the share of episodes with success

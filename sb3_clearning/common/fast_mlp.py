@@ -18,11 +18,7 @@ _relu_backward = th.ops.aten.threshold_backward.grad_input
 
 
 class _Layer:
-    """
-    The views of one layer that its products need.
-
-    :param module: A BatchedLinear layer, or an ``nn.Linear`` as a batch of one
-    """
+    """The views that the products of one layer need. An ``nn.Linear`` is a batch of one."""
 
     def __init__(self, module: BatchedLinear | nn.Linear):
         self.module = module
@@ -48,10 +44,7 @@ class _Layer:
         self.column_gradients = self.weight_gradient[:, :, 0].unbind() if self.is_column else ()
 
     def write_gradients(self, inputs: th.Tensor, gradient: th.Tensor) -> None:
-        """
-        :param inputs: The layer's inputs, ``(n, batch, in)``
-        :param gradient: The loss's gradient with respect to its outputs, ``(n, batch, out)``
-        """
+        """Inputs are ``(n, batch, in)``, the loss's gradient with respect to the layer's outputs is ``(n, batch, out)``."""
         if self.module.weight.grad is not self._gradient:  # `zero_grad` was called
             self._bind_gradients()
         if self.is_column:
@@ -78,11 +71,7 @@ class FastMLP:
 
     @staticmethod
     def layers_of(network: nn.Sequential, linear: type[nn.Module]) -> list | None:
-        """
-        :param network: A network
-        :param linear: The class of its linear layers
-        :return: Its linear layers if it is linear layers with ReLU between them and at least one hidden layer, else None
-        """
+        """:return: The linear layers of a network of them with ReLU in between and at least one hidden layer, else None"""
         if type(network) is not nn.Sequential:
             return None
         modules = list(network)
@@ -121,12 +110,7 @@ class FastMLP:
         return activations
 
     def backward(self, activations: list[th.Tensor], output_gradient: th.Tensor) -> None:
-        """
-        Write the parameters' gradients.
-
-        :param activations: What :meth:`forward` returned
-        :param output_gradient: The loss's gradient with respect to the output, ``(n, batch, out)``
-        """
+        """Write the parameters' gradients for the loss's with respect to the output, ``(n, batch, out)``."""
         gradients = self._buffers(self._gradients, output_gradient.shape[1], output_gradient)
         gradient = output_gradient
         for i in range(len(self.layers) - 1, -1, -1):
@@ -144,7 +128,6 @@ class FastMLP:
         """
         The gradient of one network's output with respect to some of its inputs. The parameters' gradients are left alone.
 
-        :param network: Which network
         :param hidden: This network's hidden layers after their ReLU, each ``(batch, …)``
         :param output_gradient: The loss's gradient with respect to the output, ``(batch, out)``
         :param columns: Which inputs
@@ -159,11 +142,7 @@ class FastMLP:
 
 
 class FastAdam:
-    """
-    The same step as a fused ``optimizer.step()``, on the same state, without its Python.
-
-    :param optimizer: A fused Adam with one group of parameters, all with gradients
-    """
+    """The same step as that of a fused Adam with one group of parameters, on the same state, without its Python."""
 
     def __init__(self, optimizer: th.optim.Adam):
         self.optimizer = optimizer
@@ -174,10 +153,7 @@ class FastAdam:
 
     @staticmethod
     def supports(optimizer: th.optim.Optimizer) -> bool:
-        """
-        :param optimizer: An optimizer
-        :return: Whether :meth:`step` equals its step
-        """
+        """:return: Whether :meth:`step` equals its step"""
         if type(optimizer) is not th.optim.Adam or len(optimizer.param_groups) != 1:
             return False
         group = optimizer.param_groups[0]

@@ -191,19 +191,12 @@ class FastUpdater(Updater):
         return self.critic.forward(th.cat([features, batch.actions], dim=1))
 
     def _critic_backward(self, activations: list[th.Tensor], gradient: th.Tensor) -> None:
-        """
-        :param activations: What the critics' forward pass returned
-        :param gradient: The loss's gradient with respect to their outputs, ``(n_critics, batch)``
-        """
+        """A step along the loss's gradient with respect to the outputs of :meth:`_critic_forward`, ``(n_critics, batch)``."""
         self.critic.backward(activations, gradient.unsqueeze(-1))
         self._critic_adam.step()
 
     def _actor_forward(self, batch: GoalBatch, n: int | None = None) -> tuple[list[th.Tensor], th.Tensor, list[th.Tensor]]:
-        """
-        :param batch: The batch
-        :param n: Ask only the first n critics; None: all
-        :return: What the actor's forward pass returns, its actions, and what the critics' forward pass for them returns
-        """
+        """:return: The actor's forward pass, its actions, and for them that of the first ``n`` critics (None: of all)"""
         model = self.model
         features, critic_features = self._features_of_both(self._observations(batch), model.actor, model.critic)
         activations = self.actor.forward(features)
@@ -211,12 +204,7 @@ class FastUpdater(Updater):
         return activations, actions, self.critic.forward(th.cat([critic_features, actions], dim=1), n=n)
 
     def _actor_backward(self, batch: GoalBatch, activations: list[th.Tensor], actions: th.Tensor, gradient: th.Tensor) -> None:
-        """
-        :param batch: The batch
-        :param activations: What the actor's forward pass returned
-        :param actions: Their tanh
-        :param gradient: The loss's gradient with respect to the actions, which is overwritten
-        """
+        """A step along the loss's gradient with respect to the actions of :meth:`_actor_forward`, which is overwritten."""
         pre_tanh = activations[-1][0]
         if self.model.cloning_weight > 0:
             gradient.add_(actions - batch.actions, alpha=2 * self.model.cloning_weight / actions.numel())

@@ -41,8 +41,6 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     offline training. Subclasses define the relabelling and the :class:`Updater`.
 
     The arguments are those of :class:`CLearning` and :class:`GoalTD3`.
-
-    :param td3_arguments: TD3's other arguments
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MultiInputPolicy": CLearningPolicy}
@@ -197,12 +195,7 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         raise NotImplementedError()
 
     def train(self, gradient_steps: int, batch_size: int = 256) -> None:
-        """
-        Sample the replay buffer and do the updates.
-
-        :param gradient_steps: Number of updates
-        :param batch_size: Size of each batch
-        """
+        """Sample the replay buffer and do the updates."""
         check_number("gradient_steps", gradient_steps, 0, whole=True)
         check_number("batch_size", batch_size, 2, whole=True)
         updater = self._updater.select()
@@ -260,11 +253,9 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         Collect experience in the environment and learn from it.
 
         :param total_timesteps: The number of environment steps
-        :param callback: Callback(s) called at every step
         :param log_interval: The number of episodes between two logs
         :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
         :param reset_num_timesteps: Whether the step counter restarts at 0
-        :param progress_bar: Whether to show a progress bar
         :return: The model
         """
         total_timesteps = check_steps("total_timesteps", total_timesteps)

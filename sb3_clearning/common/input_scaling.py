@@ -29,11 +29,7 @@ def _scaled(policy: TD3Policy) -> dict[StandardizingExtractor, list[BaseModel]]:
 
 
 def refit_is_due(policy: TD3Policy, n_transitions: int) -> bool:
-    """
-    :param policy: A policy
-    :param n_transitions: The number of transitions that were ever stored
-    :return: Whether it is time for :func:`fit_extractors`
-    """
+    """:return: Whether it is time for :func:`fit_extractors`, by the number of transitions that were ever stored"""
     return any(extractor.refit_is_due(n_transitions) for extractor in _scaled(policy))
 
 
@@ -45,7 +41,6 @@ def fit_extractors(
     first layers change with them, so that the networks' outputs stay the same. Where this is not possible, the first fit is
     final.
 
-    :param policy: The policy
     :param states: ``(n, …)`` per floating-point key
     :param n_transitions: The number of transitions that were ever stored
     :param n_episodes: The number of episodes that the states come from, for a warning if these are few
@@ -102,10 +97,7 @@ def _compensate(network: BaseModel, slope: th.Tensor, offset: th.Tensor) -> None
     Change a network's first layers so that its outputs stay the same. With the old features ``z = slope * z' + offset``,
     ``W z + b`` is ``(W * slope) z' + (b + W offset)``. Polyak averaging commutes with this linear map, so targets stay
     averages of their networks. Everything is written in place, because the fast path has views of the parameters.
-
-    :param network: An actor or critics
-    :param slope: For each feature, ``(features_dim,)`` in float64
-    :param offset: For each feature, ``(features_dim,)`` in float64
+    Slope and offset are ``(features_dim,)`` in float64.
     """
     slope, offset = slope[:, None], offset[:, None]
     optimizer = getattr(network, "optimizer", None)  # targets have none

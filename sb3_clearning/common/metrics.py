@@ -36,21 +36,14 @@ class TensorMeans:
         return {name: (total.item(), self._counts[name]) for name, total in self._sums.items()}
 
     def restore(self, content: dict[str, Any], device: th.device) -> None:
-        """
-        :param content: What :meth:`snapshot` returned
-        :param device: The device of the metrics
-        """
+        """:param content: What :meth:`snapshot` returned"""
         if not all(are_numbers([total]) and is_count(count, 2**62) for total, count in content.values()):
             raise UnreadableFileError("Invalid training metrics in the checkpoint.")
         self._sums = {name: th.tensor(float(total), device=device) for name, (total, _) in content.items()}
         self._counts = {name: count for name, (_, count) in content.items()}
 
     def record(self, logger: Logger) -> None:
-        """
-        Write the means to the log and start over. This is where the host waits for the device.
-
-        :param logger: The logger
-        """
+        """Write the means to the log and start over. This is where the host waits for the device."""
         for name, total in self._sums.items():
             mean = total.item() / self._counts[name]
             if not math.isfinite(mean):

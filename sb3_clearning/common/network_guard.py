@@ -24,8 +24,6 @@ class NetworkGuard:
     """
     Records networks and tells whether they changed or got hooks. Checked at every call of ``train`` and every action, so
     it keeps torch's dictionaries instead of walking the modules.
-
-    :param networks: The networks
     """
 
     def __init__(self, *networks: nn.Module):
@@ -72,11 +70,7 @@ def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
 
 
 def has_default_step(optimizer: th.optim.Optimizer, parameters: Sequence[th.Tensor]) -> bool:
-    """
-    :param optimizer: An optimizer
-    :param parameters: What it should have been made for
-    :return: Whether a step is its class's own, without hooks, on one group of exactly these parameters
-    """
+    """:return: Whether a step is its class's own, without hooks, on one group of exactly these parameters"""
     own = vars(optimizer)
     return (
         "step" not in own

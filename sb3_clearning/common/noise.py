@@ -21,7 +21,6 @@ def pink_noise(length: int, shape: tuple[int, ...] = (), beta: float = 1.0) -> n
     sequence it made, so every value is exactly N(0, 1) over the draws; a sequence's own mean and variance fluctuate. The mean
     (frequency 0, where 1/f^beta is infinite) gets the power of the lowest frequency, 1/length.
 
-    :param length: Number of steps
     :param shape: Shape of one step
     :param beta: Exponent of the spectrum: 0 is white noise, 1 pink, 2 red
     :return: Array ``(length, *shape)`` in float64, drawn from NumPy's global generator
@@ -51,7 +50,6 @@ class PinkActionNoise(ActionNoise):
     :param sigma: Standard deviation of each action dimension, ``(action_dim,)``
     :param length: Steps in a sequence: about an episode, or more. Longer ones have slower drifts
     :param beta: Exponent of the spectrum: 0 is white noise, 1 pink, 2 red
-    :param dtype: Type of the output noise
     """
 
     def __init__(self, sigma: np.ndarray, length: int = 1000, beta: float = 1.0, dtype: DTypeLike = np.float32) -> None:
@@ -105,21 +103,14 @@ class PinkActionNoise(ActionNoise):
 
 
 def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
-    """
-    :param name: "gaussian" or "pink"
-    :param sigma: Standard deviation of each action dimension
-    :return: The noise, which remembers its name: a loaded model rebuilds it with its own ``noise_std``
-    """
+    """:return: "gaussian" or "pink" noise that remembers its name: a loaded model rebuilds it with its own ``noise_std``"""
     noise = NormalActionNoise(np.zeros_like(sigma), sigma) if name == "gaussian" else PinkActionNoise(sigma)
     noise.__dict__["name"] = name
     return noise
 
 
 def noise_argument(noise: ActionNoise | str | None) -> ActionNoise | str | None:
-    """
-    :param noise: A model's ``action_noise``
-    :return: The argument that it was made from: its name if it was made by name, else the noise itself
-    """
+    """:return: What a model's ``action_noise`` was made from: its name if it was made by name, else the noise itself"""
     single = noise.base_noise if isinstance(noise, VectorizedActionNoise) else noise
     return single.__dict__.get("name", noise) if isinstance(single, ActionNoise) else noise
 
@@ -132,7 +123,6 @@ class PinkUniformActions:
     of ``action_space.sample()`` (of a policy's scaled actions); only their order in time differs.
 
     :param n_envs: Number of parallel environments, each with its own sequence
-    :param action_dim: Number of action dimensions
     :param length: Steps in a sequence: about an episode, or more
     :param beta: Exponent of the Gaussian noise's spectrum: 0 gives independent uniform actions
     """
@@ -142,11 +132,7 @@ class PinkUniformActions:
         self.noise = VectorizedActionNoise(PinkActionNoise(np.ones(action_dim), length, beta), n_envs)
 
     def reset(self, indices: Iterable[int] | None = None) -> None:
-        """
-        Start new sequences, at an episode's end.
-
-        :param indices: The environments whose episode ended. None: all
-        """
+        """Start new sequences, in the environments whose episode ended. None: in all."""
         self.noise.reset(indices)
 
     def __call__(self) -> np.ndarray:
@@ -167,12 +153,7 @@ def _single(noise: ActionNoise) -> list[ActionNoise]:
 
 
 class ModelNoises:
-    """
-    The noises of a model, for checkpoints.
-
-    :param warmup: The random actions of the warm-up
-    :param action: The action noise, or None
-    """
+    """The noises of a model, for checkpoints: of the random warm-up, and on its actions."""
 
     def __init__(self, warmup: PinkUniformActions, action: ActionNoise | None):
         self._noises: dict[str, ActionNoise] = {"warmup": warmup.noise}
@@ -190,10 +171,7 @@ class ModelNoises:
         return all(type(single) in known for noise in self._noises.values() for single in _single(noise))
 
     def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, list[dict[str, Any]]]:
-        """
-        :param arrays: Gets the arrays of the state
-        :return: Its JSON part, for each noise and environment
-        """
+        """:return: The JSON part of the state, for each noise and environment. Its arrays are added to ``arrays``"""
         content: dict[str, list[dict[str, Any]]] = {name: [] for name in self._noises}
         for name, noise in self._noises.items():
             for i, single in enumerate(_single(noise)):
@@ -209,10 +187,7 @@ class ModelNoises:
         return content
 
     def restore(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """
-        :param content: What :meth:`snapshot` returned
-        :param arrays: Its arrays
-        """
+        """Set what :meth:`snapshot` returned."""
         for name, noise in self._noises.items():
             states = content.get(name)
             if name == "action" and (states is None or _is_of_other_class(noise, states)):

@@ -24,12 +24,7 @@ class ClassifierCritic(BaseModel):
     """
     Classifiers C(F=1 | s, a, g) of future against random goals, as logits. The goal is the observation's ``desired_goal``.
 
-    :param observation_space: Observation space
-    :param action_space: Action space
     :param net_arch: Sizes of the hidden layers
-    :param features_extractor: Network to extract features
-    :param features_dim: Number of features
-    :param activation_fn: Activation function
     :param normalize_images: Whether to divide images by 255
     :param n_critics: Number of classifiers
     :param share_features_extractor: Whether the features extractor is the actor's (then it learns from the actor's loss only)
@@ -67,21 +62,14 @@ class ClassifierCritic(BaseModel):
         self.classifiers = nn.Sequential(*layers, BatchedLinear(n_critics, sizes[-1], 1))
 
     def forward(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        """
-        :param obs: Observations with their goals
-        :param actions: ``(batch, action_dim)``
-        :return: The logits, ``(n_critics, batch)``
-        """
+        """:return: The logits of observations and actions ``(batch, action_dim)``, ``(n_critics, batch)``"""
         # Like SB3's critics: shared features learn from the actor's loss only.
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
             features = self.extract_features(obs, self.features_extractor)
         return self.logits(th.cat([features, actions], dim=1))
 
     def logits(self, inputs: th.Tensor) -> th.Tensor:
-        """
-        :param inputs: Features and actions, ``(batch, features_dim + action_dim)``
-        :return: The logits, ``(n_critics, batch)``
-        """
+        """:return: The logits of features and actions ``(batch, features_dim + action_dim)``, ``(n_critics, batch)``"""
         return self.classifiers(inputs.expand(self.n_critics, *inputs.shape)).squeeze(-1)
 
 
@@ -89,13 +77,7 @@ class CLearningPolicy(TD3Policy):
     """
     Policy class (actor, classifiers and their targets) for C-learning, for goal environments (``MultiInputPolicy``).
 
-    :param observation_space: Observation space
-    :param action_space: Action space
-    :param lr_schedule: Learning rate schedule (could be constant)
     :param net_arch: The sizes of the hidden layers of actor and classifiers, or a dict with ``pi`` and ``qf``
-    :param activation_fn: Activation function
-    :param features_extractor_class: Features extractor to use
-    :param features_extractor_kwargs: Keyword arguments to pass to the features extractor
     :param normalize_images: Whether to divide images by 255
     :param optimizer_class: The optimizer to use, Adam by default (with its fused kernel)
     :param optimizer_kwargs: Additional keyword arguments, excluding the learning rate, to pass to the optimizer
@@ -158,33 +140,22 @@ class CLearningPolicy(TD3Policy):
 
     @staticmethod
     def upgraded(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
-        """
-        :param weights: A state dict of this version or of an earlier one
-        :return: The same as a state dict of this version
-        """
+        """:return: A state dict of this version, of one that may be from an earlier version"""
         return with_n_fitted(weights)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
-        """
-        :param features_extractor: The features extractor; None: a new one
-        :return: A new actor
-        """
+        """:return: A new actor, with a new features extractor if none is given"""
         actor_class = GaussianActor if self.stochastic_actor else Actor
         return actor_class(**self._update_features_extractor(self.actor_kwargs, features_extractor)).to(self.device)
 
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> ClassifierCritic:  # type: ignore[override]
-        """
-        :param features_extractor: The features extractor; None: a new one
-        :return: New classifiers
-        """
+        """:return: New classifiers, with a new features extractor if none is given"""
         return ClassifierCritic(**self._update_features_extractor(self.critic_kwargs, features_extractor)).to(self.device)
 
     def set_training_mode(self, mode: bool) -> None:
         """
         Put the networks into training or evaluation mode. Every environment step asks for it, and setting the mode of all
         modules costs more than acting: so it is set only if a module has the other one.
-
-        :param mode: Whether to train
         """
         modules = [vars(self.actor), vars(self.critic)]
         for module in modules:
@@ -193,10 +164,7 @@ class CLearningPolicy(TD3Policy):
             super().set_training_mode(mode)
 
     def actions_and_pre_tanh(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
-        """
-        :param obs: Observations
-        :return: The actor's actions, and the pre-tanh actions (the mean, for the stochastic actor)
-        """
+        """:return: The actor's actions, and the pre-tanh actions (the mean, for the stochastic actor)"""
         # The actor is called as TD3 calls it, so that hooks on it are called, too.
         found: list[th.Tensor] = []
         if self.stochastic_actor:
@@ -210,11 +178,7 @@ class CLearningPolicy(TD3Policy):
             return self.actor(obs), found[0]
 
     def log_prob(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        """
-        :param obs: Observations
-        :param actions: ``(batch, action_dim)`` within [-1, 1]
-        :return: The stochastic actor's log density of these actions, ``(batch,)``
-        """
+        """:return: The stochastic actor's log density of actions ``(batch, action_dim)`` within [-1, 1], ``(batch,)``"""
         if not isinstance(self.actor, GaussianActor):
             raise ValueError("Only a stochastic actor has densities: pass `policy_kwargs=dict(stochastic_actor=True)`.")
         mean, log_std, _ = self.actor.get_action_dist_params(obs)

@@ -74,17 +74,11 @@ class StandardizingExtractor(CombinedExtractor):
         self.fingerprint = th.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
 
     def forward(self, observations: TensorDict) -> th.Tensor:
-        """
-        :param observations: ``(batch, …)`` per key
-        :return: The features, ``(batch, features_dim)``
-        """
+        """:return: The features of observations, ``(batch, features_dim)``"""
         return self.standardize(super().forward(observations))
 
     def standardize(self, features: th.Tensor) -> th.Tensor:
-        """
-        :param features: All keys one after the other, ``(batch, features_dim)``
-        :return: Each coordinate with mean 0 and standard deviation 1, within the limit
-        """
+        """:return: Features ``(batch, features_dim)``, each with mean 0 and standard deviation 1, within the limit"""
         scaled = (features - self.mean) / self.deviation
         return scaled.clamp(-self._limits, self._limits) if self.is_fitted else scaled
 
@@ -99,17 +93,11 @@ class StandardizingExtractor(CombinedExtractor):
         return 2 * self._n_fitted > LAST_FIT
 
     def refit_is_due(self, n_transitions: int) -> bool:
-        """
-        :param n_transitions: The number of transitions that were ever stored
-        :return: Whether it is time to fit: at first, then each time that the data has doubled, until ``LAST_FIT``
-        """
+        """:return: Whether it is time to fit: at first, then each time that the data has doubled, until ``LAST_FIT``"""
         return not self.is_final and n_transitions >= 2 * self._n_fitted
 
     def sees_the_same_as(self, other: "StandardizingExtractor") -> bool:
-        """
-        :param other: Another extractor of the same observations
-        :return: Whether both scale them in the same way
-        """
+        """:return: Whether both scale them in the same way"""
         return self is other or (self.is_fitted == other.is_fitted and self.fingerprint == other.fingerprint)
 
     def fit(self, states: Mapping[str, np.ndarray], n_transitions: int) -> tuple[th.Tensor, th.Tensor]:

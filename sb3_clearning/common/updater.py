@@ -22,7 +22,6 @@ class Updater:
 
     To change an algorithm's update, subclass its updater and name it as the algorithm's ``updater_class``.
 
-    :param model: The model to update
     :param metrics: Gets the logged metrics
     """
 
@@ -33,11 +32,7 @@ class Updater:
         self._n_updates = 0
 
     def select(self) -> "Updater":
-        """
-        Prepare a series of updates, and choose who does them.
-
-        :return: The updater to use
-        """
+        """:return: The updater for a series of updates, which it has prepared"""
         self.model.policy.set_training_mode(True)
         return self
 
@@ -48,12 +43,7 @@ class Updater:
         """
 
     def update(self, batch: GoalBatch, n_updates: int) -> None:
-        """
-        One gradient step.
-
-        :param batch: The batch
-        :param n_updates: The number of updates, this one included
-        """
+        """One gradient step. ``n_updates`` counts it already."""
         self._n_updates = n_updates
         self.update_critic(batch)
         if n_updates % self.model.policy_delay == 0:
@@ -121,7 +111,6 @@ class Updater:
         """
         Behaviour cloning on the relabelled goals.
 
-        :param batch: The batch
         :param actions: The actor's actions for it
         :return: The mean squared distance to the data's actions, or their negative log-likelihood for a stochastic actor
         """
@@ -130,20 +119,14 @@ class Updater:
         return (actions - batch.actions).square().mean()
 
     def descend_critic(self, loss: th.Tensor) -> None:
-        """
-        :param loss: The critics' loss, a scalar
-        """
+        """A step of the critics for their loss, a scalar."""
         optimizer = self.model.critic.optimizer
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
     def descend_actor(self, loss: th.Tensor) -> None:
-        """
-        A step of the actor alone: neither critics nor frozen parameters get gradients.
-
-        :param loss: The actor's loss with its regularization, a scalar
-        """
+        """A step of the actor alone, for a scalar loss: neither critics nor frozen parameters get gradients."""
         actor = self.model.actor
         actor.optimizer.zero_grad()
         trained = [parameter for parameter in actor.parameters() if parameter.requires_grad]

@@ -22,17 +22,12 @@ PEN_DATASET = "D4RL/pen/human-v2"
 
 
 class AdroitTask(MujocoGoalTask):
-    """
-    A task of the Adroit hand. All episodes start in the same state, as in the simulator; only the goals differ.
-
-    :param adroit: the simulator's environment
-    :param observation_size: number of coordinates of the observation
-    """
+    """A task of the Adroit hand. All episodes start in the same state, as in the simulator; only the goals differ."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 100}
 
     def __init__(self, adroit: Any, observation_size: int, render_mode: str | None = None) -> None:
-        self._adroit = adroit
+        self._simulator = self._adroit = adroit
         # Joints in radians, positions in metres, velocities.
         high = np.full(observation_size, 100.0)
         super().__init__(adroit.model, adroit.data, -high, high, adroit.action_space.shape[0], render_mode)
@@ -64,11 +59,6 @@ class AdroitTask(MujocoGoalTask):
         # The simulator's own step, without its reward and target.
         self.data.ctrl[:] = adroit.act_mean + action * adroit.act_rng
         mujoco.mj_step(self.model, self.data, nstep=adroit.frame_skip)
-
-    def close(self) -> None:
-        """Free the simulator."""
-        super().close()
-        self._adroit.close()
 
 
 class AdroitHand(AdroitTask):

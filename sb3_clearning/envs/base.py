@@ -13,11 +13,7 @@ Observation = dict[str, np.ndarray]
 
 
 def missing_simulator(task: str, error: ImportError) -> ImportError:
-    """
-    :param task: What the user asked for
-    :param error: The failed import
-    :return: The error to raise, which names the extra to install
-    """
+    """:return: The error to raise, which names the extra to install"""
     return ImportError(
         f'{task} needs a simulator that cannot be imported ({error}). Install it with: pip install "sb3_clearning[envs]"',
         name=error.name,
@@ -35,9 +31,6 @@ class GoalTask(gym.Env[Any, Any]):
     The episode's length is the time limit of the registration. A task never terminates: in the paper, reaching the goal does
     not end the episode.
 
-    :param observation_low: Lower bounds of the observation
-    :param observation_high: Upper bounds of the observation
-    :param action_space: The action space
     :param render_mode: None or "rgb_array"
     """
 
@@ -112,13 +105,7 @@ class GoalTask(gym.Env[Any, Any]):
     # The goal layer
 
     def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """
-        The L2 distance over the scored coordinates.
-
-        :param achieved_goal: (..., goal)
-        :param desired_goal: (..., goal)
-        :return: (...)
-        """
+        """:return: The L2 distance over the scored coordinates, (...) for goals (..., goal)"""
         difference = achieved_goal[..., self.scored_slice] - desired_goal[..., self.scored_slice]
         return goal_distance(difference, np.zeros(1), self._goal_space)
 
@@ -128,7 +115,6 @@ class GoalTask(gym.Env[Any, Any]):
 
         :param achieved_goal: (..., goal)
         :param desired_goal: (..., goal)
-        :param info: Not used
         :return: (...), float32
         """
         distance = self.distance(np.asarray(achieved_goal), np.asarray(desired_goal))
@@ -152,10 +138,7 @@ class GoalTask(gym.Env[Any, Any]):
         return self._outcome()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """
-        :param action: Clipped to [-1, 1] if it is continuous
-        :return: Observation, reward, terminated (never), truncated (by the time limit only), info
-        """
+        """:return: Observation, reward, terminated (never), truncated (by the time limit only), info"""
         if self._goal is None:
             raise gym.error.ResetNeeded(f"Call {type(self).__name__}.reset() before step()")
         self._advance(self._valid_action(action))

@@ -25,7 +25,6 @@ class DmControlTask(MujocoGoalTask):
     The goal is the state after another reset: the task resets twice, and the first state is the goal.
 
     :param environment: the dm_control environment. It must have no time limit, after which it would reset itself
-    :param action_size: number of actuators
     """
 
     def __init__(
@@ -63,13 +62,6 @@ class DmControlTask(MujocoGoalTask):
         random_state, simulation, self._latest = state
         self._simulator.np_random.set_state(random_state)
         super()._restore_simulator(simulation)
-
-    def close(self) -> None:
-        """Free the simulator."""
-        super().close()
-        if self._simulator is not None:
-            self._simulator.close()
-            self._simulator = None
 
 
 class _FingerObservations(finger.Turn):

@@ -335,11 +335,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return {**info, "distance": distance, "is_success": distance <= self.distance_threshold}
 
     def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """
-        :param achieved_goal: ``(…, *goal_shape)``
-        :param desired_goal: ``(…, *goal_shape)``
-        :return: Distances between goals, as in ``info["distance"]``, ``(…)``
-        """
+        """:return: Distances ``(…)`` between goals ``(…, *goal_shape)``, as in ``info["distance"]``"""
         return goal_distance(achieved_goal, desired_goal, self._goal_space)
 
     def is_success(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:

@@ -13,11 +13,7 @@ MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
 
 
 def next_cell(cell: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """
-    :param cell: (..., 2), integers from 0 to 4
-    :param move: (..., 2), integers
-    :return: Where the move leads, (..., 2). At the edge of the world, nowhere
-    """
+    """:return: Where moves (..., 2) lead from cells (..., 2) of integers from 0 to 4. At the edge of the world, nowhere"""
     return np.clip(cell + move, 0, SIZE - 1)
 
 
@@ -32,11 +28,7 @@ def all_cells() -> np.ndarray:
 
 
 def transitions() -> np.ndarray:
-    """
-    The table T_0 of the paper's appendix "Analytic Future State Distribution": which cell each move leads to.
-
-    :return: (25, 4, 25), a one at [cell, move, next cell]
-    """
+    """:return: T_0 of the appendix "Analytic Future State Distribution", (25, 4, 25), a one at [cell, move, next cell]"""
     following = next_cell(all_cells()[:, None], MOVES)
     return np.eye(SIZE * SIZE)[following[..., 0] * SIZE + following[..., 1]]
 

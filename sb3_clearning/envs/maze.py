@@ -31,7 +31,7 @@ class PointUMaze(MujocoGoalTask):
 
     def __init__(self, render_mode: str | None = None) -> None:
         # A continuing task whose target stays: the episode continues after the goal is reached, with the same goal.
-        self._maze = PointMazeEnv(continuing_task=True, reset_target=False)
+        self._simulator = self._maze = PointMazeEnv(continuing_task=True, reset_target=False)
         self._point = self._maze.point_env
         # The simulator never deletes its temporary model file.
         with contextlib.suppress(OSError):
@@ -65,8 +65,3 @@ class PointUMaze(MujocoGoalTask):
     def _goal_points(self) -> list[np.ndarray]:
         assert self._goal is not None
         return [np.array([*self._goal, 0.2])]
-
-    def close(self) -> None:
-        """Free the simulator."""
-        super().close()
-        self._maze.close()

@@ -34,13 +34,7 @@ def load_simulation(model: Any, data: Any, state: np.ndarray) -> None:
 
 
 class MujocoGoalTask(GoalTask):
-    """
-    A task simulated by MuJoCo.
-
-    :param model: the MjModel of the simulator
-    :param data: its MjData
-    :param action_size: number of actuators that the agent moves
-    """
+    """A task simulated by MuJoCo."""
 
     #: The free camera: lookat, distance, azimuth, elevation. It is fixed and upright, unlike some of the simulators' cameras.
     camera: ClassVar[dict[str, Any]]
@@ -125,7 +119,8 @@ class MujocoGoalTask(GoalTask):
             ) from error
 
     def close(self) -> None:
-        """Free the renderer's OpenGL context."""
-        if getattr(self, "_renderer", None) is not None:
-            self._renderer.close()
-            self._renderer = None
+        """Free the renderer's OpenGL context and the simulator."""
+        for name in ("_renderer", "_simulator"):
+            if getattr(self, name, None) is not None:
+                getattr(self, name).close()
+                setattr(self, name, None)

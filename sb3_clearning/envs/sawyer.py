@@ -34,7 +34,7 @@ class SawyerTask(MujocoGoalTask):
     simulator: ClassVar[type]
 
     def __init__(self, render_mode: str | None = None) -> None:
-        sawyer = self._sawyer = self.simulator()
+        sawyer = self._simulator = self._sawyer = self.simulator()
         # The hand's bounds are metaworld's own; the object can leave the table.
         hand = sawyer._HAND_SPACE  # noqa: SLF001 (metaworld has no public name for the bounds)
         low, high = np.concatenate([hand.low, np.full(3, -3.0)]), np.concatenate([hand.high, np.full(3, 3.0)])
@@ -85,11 +85,6 @@ class SawyerTask(MujocoGoalTask):
         assert self._goal is not None
         return [self._goal[self.scored_slice]]
 
-    def close(self) -> None:
-        """Free the simulator."""
-        super().close()
-        self._sawyer.close()
-
 
 class _PuckTask(SawyerTask):
     """A task with a puck on a free joint."""
@@ -115,9 +110,7 @@ class _PuckTask(SawyerTask):
 
 
 class SawyerReach(_PuckTask):
-    """
-    Bring the hand to a point. The goal is the hand's xyz.
-    """
+    """Bring the hand to a point. The goal is the hand's xyz."""
 
     simulator = SawyerReachEnvV3
     goal_slice = slice(0, 3)

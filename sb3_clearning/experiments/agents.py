@@ -32,10 +32,7 @@ FIELDS = ("task", "seed", "step", "success", "success_any_time", "initial", "fin
 
 
 def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path]:
-    """
-    :return: For each task that is an environment's id, the folder of the finished run with the highest success rate at its
-        end, then the smallest distance
-    """
+    """:return: For each task that is an environment's id, the folder of its best finished run by success, then by distance"""
     found: dict[str, tuple[tuple[float, float], Path]] = {}
     for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
         run, rows = read_description(folder), rows_of(folder)
@@ -51,11 +48,7 @@ def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path
 
 
 def save_agent(run_folder: Path, agents: Path) -> Path:
-    """
-    Write an agent in rl-zoo3's layout, atomically.
-
-    :return: The agent's folder
-    """
+    """:return: The agent's folder, in rl-zoo3's layout. It is written atomically"""
     run = read_description(run_folder)
     assert run is not None
     row = rows_of(run_folder)[-1]
@@ -102,10 +95,7 @@ def env_kwargs_of(folder: Path, task: str) -> dict[str, Any]:
 
 
 def pictures_of(model: CLearning, env: gym.Env, seeds: Iterable[int]) -> list[np.ndarray]:
-    """
-    :param env: Its environment, with ``render_mode="rgb_array"``
-    :return: Pictures of the episodes, ``(height, width, 3)`` each; the last of an episode is shown for a while
-    """
+    """:return: Pictures of the episodes, ``(height, width, 3)`` each; the last of an episode is shown for a while"""
     limit = env.spec.max_episode_steps if env.spec else None
     # Drawing is the dear part: of a long episode only what is shown is drawn.
     shown = None if limit is None else set(np.linspace(0, limit, min(PICTURES, limit + 1)).astype(int))
@@ -137,10 +127,7 @@ def write_film(pictures: list[np.ndarray], path: Path) -> None:
 
 
 def film(folder: Path, films: Path, episodes: int) -> Path:
-    """
-    :param folder: An agent's folder in rl-zoo3's layout, ``TASK_1``
-    :return: The film
-    """
+    """:return: The film of an agent in a folder ``TASK_1``, in rl-zoo3's layout"""
     import sb3_clearning.envs  # noqa: F401 (registers the paper's tasks)
 
     task = folder.name.rpartition("_")[0]

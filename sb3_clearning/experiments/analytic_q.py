@@ -11,12 +11,13 @@ the paper conditions on the goal but does not divide).
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
-from sb3_clearning.experiments.tables.rows import Rows, write_report
+from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 
 LAMBDAS = (0.2, 0.5, 0.8, 0.95)
@@ -26,11 +27,7 @@ FIELDS = ("example", "quantity", "n", "lambda", "gamma", "seed", "printed", "cor
 
 class Process(NamedTuple):
     """
-    A Markov process as the transitions that were observed once each.
-
-    :param states: ``(n,)``
-    :param next_states: ``(n,)``
-    :param n_states: Number of states
+    A Markov process as the transitions that were observed once each, from ``states`` to ``next_states``, ``(n,)`` each.
     """
 
     states: np.ndarray
@@ -92,12 +89,7 @@ def formulas_2(lambda_: float, gamma: float) -> dict[str, Formulas]:
 
 
 class Ratio(NamedTuple):
-    """
-    What Q-learning is run with.
-
-    :param lambda_: The relabelling ratio
-    :param gamma: The discount factor
-    """
+    """The relabelling ratio and the discount factor that Q-learning is run with."""
 
     lambda_: float
     gamma: float
@@ -164,73 +156,60 @@ def measure(setting: Setting, seeds: int, steps: int) -> Iterator[dict[str, Any]
 def is_done(setting: Setting, rows: Rows, seeds: int) -> bool:
     """:return: Whether the table has all of its rows"""
     example, n, ratios = setting
-    keys = ("example", "n", "lambda", "gamma", "seed")
-    found = {tuple(row[key] for key in keys) for row in rows}
-    wanted = {(example, n, *ratio, seed) for ratio in ratios for seed in range(seeds)}
-    return {tuple(map(str, key)) for key in wanted} <= found
+    wanted = [(example, n, *ratio, seed) for ratio in ratios for seed in range(seeds)]
+    return has_rows(rows, ("example", "n", "lambda", "gamma", "seed"), wanted)
 
 
-def summary(rows: Rows) -> dict[tuple[str, ...], dict[str, float]]:
-    """:return: For each example, quantity, n, lambda and gamma the formulas, and mean and standard deviation over seeds"""
-    keys = ("example", "quantity", "n", "lambda", "gamma")
-    groups: dict[tuple[str, ...], Rows] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    result = {}
-    for key, group in groups.items():
-        learned = np.array([float(row["learned"]) for row in group])
-        numbers = {name: float(group[0][name]) for name in ("printed", "corrected", "fixed_point", "truth")}
-        result[key] = {**numbers, "learned": float(learned.mean()), "deviation": float(learned.std()), "seeds": len(group)}
-    return result
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """:return: For each example, quantity, n, lambda and gamma the formulas, and the mean of what was learned over seeds"""
+    groups = rows.groupby(["example", "quantity", "n", "lambda", "gamma"], sort=False)
+    found = groups[[*Formulas._fields, "learned"]].mean()
+    return found.assign(deviation=groups["learned"].std(ddof=0)).reset_index()
 
 
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    text = (
-        "Made by `python -m sb3_clearning.experiments analytic_q`. *Printed*: the paper's formula. *Corrected*: the "
-        "solution of the "
-        "paper's equation. *Fixed point*: with the cases' probabilities divided by their sum. *Learned*: tabular "
-        "Q-learning, mean ± "
-        "standard deviation over seeds. *Truth*: the probability that the future has."
-    )
-    lines = [
-        "",
-        "| example | quantity | n | λ | γ | printed | corrected | fixed point | learned | truth |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for (example, quantity, n, lambda_, gamma), found in summary(rows).items():
-        numbers = " | ".join(f"{found[name]:.3f}" for name in ("printed", "corrected", "fixed_point"))
-        learned = f"{found['learned']:.3f} ± {found['deviation']:.3f}"
-        lines.append(f"| {example} | {quantity} | {n} | {lambda_} | {gamma} | {numbers} | {learned} | {found['truth']:.3f} |")
-    off = {name: max(abs(found[name] - found["learned"]) for found in summary(rows).values()) for name in Formulas._fields}
-    lines += [
-        "",
-        f"Largest difference to what is learned: printed {off['printed']:.3f}, corrected {off['corrected']:.3f}, "
-        f"fixed point {off['fixed_point']:.3f}, truth {off['truth']:.3f}.",
-    ]
-    write_report(path, "Q-learning with hindsight relabelling in closed form", text, lines, rows)
+def largest_differences(found: pd.DataFrame) -> dict[str, float]:
+    """:return: For each formula its largest difference to what is learned"""
+    return {name: float((found[name] - found["learned"]).abs().max()) for name in Formulas._fields}
 
 
-def plot(rows: Rows, path: Path) -> None:
-    """Draw the picture."""
-    from matplotlib.figure import Figure
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The table of the report"""
+    found, formulas = summary(rows), ("printed", "corrected", "fixed_point")
+    lines = []
+    for _, row in found.iterrows():
+        learned = f"{row['learned']:.3f} ± {row['deviation']:.3f}"
+        case = [row[name] for name in ("example", "quantity", "n", "lambda", "gamma")]
+        lines.append([*case, *(f"{row[name]:.3f}" for name in formulas), learned, f"{row['truth']:.3f}"])
+    off = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in largest_differences(found).items())
+    header = ["example", "quantity", "n", "λ", "γ", "printed", "corrected", "fixed point", "learned", "truth"]
+    return [*markdown(header, lines), "", f"Largest difference to what is learned: {off}."]
 
-    found = list(summary(rows).values())
+
+def plot(rows: pd.DataFrame) -> Figure:
+    """:return: The picture"""
+    found = summary(rows)
     figure = Figure(figsize=(12, 3.4), layout="constrained")
     for axes, name in zip(figure.subplots(1, 4, sharey=True), Formulas._fields, strict=True):
         axes.plot([0, 1], [0, 1], color="gray", linewidth=0.8)
-        axes.plot([row[name] for row in found], [row["learned"] for row in found], ".")
+        axes.plot(found[name], found["learned"], ".")
         axes.set(title=name.replace("_", " "), xlabel="formula")
     figure.axes[0].set_ylabel("tabular Q-learning")
     figure.suptitle("Closed forms against what Q-learning learns (a point per example, λ and γ)")
-    figure.savefig(path, dpi=130)
+    return figure
+
+
+TEXT = (
+    "*Printed*: the paper's formula. *Corrected*: the solution of the paper's equation. *Fixed point*: with the cases' "
+    "probabilities divided by their sum. *Learned*: tabular Q-learning, mean ± standard deviation over seeds. *Truth*: the "
+    "probability that the future has."
+)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("analytic_q", __doc__)
+    command = SweepCommand("analytic_q", __doc__, "Q-learning with hindsight relabelling in closed form", TEXT)
     options = command.parse(argv)
     ratios = tuple(Ratio(value, gamma) for gamma in GAMMAS for value in (LAMBDAS[1:3] if options.quick else LAMBDAS))
     settings = [(*case, ratios) for case in ((1, 2), (1, 10), (2, 2))]
     work = partial(measure, seeds=options.seeds, steps=5000 if options.quick else 40_000)
-    command.run(options, FIELDS, settings, partial(is_done, seeds=options.seeds), work, write_table, plot)
+    command.run(options, FIELDS, settings, partial(is_done, seeds=options.seeds), work, table, plot)

@@ -8,14 +8,19 @@ rollouts.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from stable_baselines3.common.vec_env import DummyVecEnv
 
+from sb3_clearning import CLearning, collect
 from sb3_clearning.envs.gridworld import cell_of
-from sb3_clearning.experiments.gridworld_data import cell_number, make_seed
-from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.gridworld_data import GridSeed, cell_number, make_seed
+from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
+from sb3_clearning.experiments.tables.statistics import by_seed
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.calibration import Reliability, reliability
 from sb3_clearning.prediction.estimator import FutureStateEstimator
@@ -29,17 +34,11 @@ FIELDS = ("task", "method", "gamma", "seed", "bin", "predicted", "frequency", "c
 GAMMA = {"gridworld": 0.9, "maze": 0.95}
 METHODS = ("mc", "td")
 N_BINS = 10
+MAZE = "sb3_clearning.envs:PointUMaze-v0"
 
 
 class Task(NamedTuple):
-    """
-    Data to learn from and to test on.
-
-    :param train: What is learned from
-    :param test: Held-out rollouts of the same policy
-    :param policy: The policy; None: the data's own
-    :param events: Regions, as functions of goals
-    """
+    """Data to learn from, held-out rollouts of the same policy (None: the data's own), and events as functions of goals."""
 
     train: Experience
     test: Experience
@@ -51,10 +50,9 @@ def gridworld_task(seed: int, quick: bool) -> Task:
     """:return: Rollouts of a random tabular policy; the events are the rows, columns, halves and some blocks of the world"""
     train, test = (make_seed(seed, False, n_trajectories=n) for n in (100, 400))
 
-    def experience(data: Any, skip: int) -> Experience:
-        arrays = {"observations": data.observations, "actions": data.actions, "next_observations": data.next_observations,
-                  "truncations": data.ends}  # fmt: skip
-        return read_dataset({key: value[skip:] for key, value in arrays.items()})
+    def experience(data: GridSeed) -> Experience:
+        names = ("observations", "actions", "next_observations")
+        return read_dataset({**{name: getattr(data, name) for name in names}, "truncations": data.ends})
 
     def within(low: tuple[int, int], high: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda goals: np.asarray(((cell_of(goals) >= low) & (cell_of(goals) <= high)).all(axis=1))
@@ -63,52 +61,26 @@ def gridworld_task(seed: int, quick: bool) -> Task:
     regions += [((0, 0), (4, 1)), ((0, 2), (4, 4)), ((0, 0), (1, 4)), ((2, 0), (4, 4)), ((1, 1), (3, 3)), ((0, 0), (2, 2))]
     # Both data sets are draws of the same policy.
     policy = TablePolicy(train.evaluated, cell_number)
-    return Task(experience(train, 0), experience(test, 0), policy, [within(low, high) for low, high in regions])
+    return Task(experience(train), experience(test), policy, [within(low, high) for low, high in regions])
 
 
-def maze_rollouts(model: Any, n_episodes: int, seed: int, n_envs: int = 10) -> Experience:
+def maze_rollouts(model: Any, n_episodes: int, seed: int) -> Experience:
     """:return: Rollouts of a trained agent, with exploration noise of 0.2 on every action"""
-    import gymnasium as gym
-
     rng = np.random.default_rng(seed)
-    envs = [gym.make("sb3_clearning.envs:PointUMaze-v0") for _ in range(n_envs)]
-    columns: list[list[Any]] = [[], [], [], []]
-    for first in range(0, n_episodes, n_envs):
-        observations = [env.reset(seed=seed + first + index)[0] for index, env in enumerate(envs)]
-        paths: list[list[Any]] = [[] for _ in envs]
-        for _ in range(300):
-            batch = {key: np.stack([obs[key] for obs in observations]) for key in observations[0]}
-            actions = np.clip(model.predict(batch, deterministic=True)[0] + rng.normal(0, 0.2, (n_envs, 2)), -1, 1)
-            steps = [env.step(action.astype(np.float32)) for env, action in zip(envs, actions, strict=True)]
-            for path, obs, action, step in zip(paths, observations, actions, steps, strict=True):
-                path.append((obs, action, step[0]))
-            observations = [step[0] for step in steps]
-        for path in paths:
-            for t, (obs, action, following) in enumerate(path):
-                for column, value in zip(columns, (obs, action, following, t == len(path) - 1), strict=True):
-                    column.append(value)
-    for env in envs:
-        env.close()
-    states, following = (
-        {key: np.stack([obs[key] for obs in column]) for key in column[0]} for column in (columns[0], columns[2])
-    )
-    arrays = {"observations": states, "actions": np.array(columns[1], dtype=np.float32), "next_observations": following,
-              "truncations": np.array(columns[3])}  # fmt: skip
-    return read_dataset(arrays)
+    envs = DummyVecEnv([lambda: gym.make(MAZE)] * 10)
+
+    def noisy(observations: dict[str, np.ndarray]) -> np.ndarray:
+        actions, _ = model.predict(observations, deterministic=True)
+        return np.clip(actions + rng.normal(0, 0.2, actions.shape), -1, 1).astype(np.float32)
+
+    rollouts = collect(noisy, envs, 300 * n_episodes, seed=seed)
+    envs.close()
+    return rollouts
 
 
 def maze_task(seed: int, quick: bool) -> Task:
-    """
-    :param quick: Whether the agent is barely trained and the data small
-    :return: Rollouts of an agent that is trained for a few thousand steps; the events are parts of the maze
-    """
-    import gymnasium as gym
-
-    import sb3_clearning.envs  # noqa: F401 (registers the maze)
-    from sb3_clearning import CLearning
-
-    env = gym.make("sb3_clearning.envs:PointUMaze-v0")
-    model = CLearning("MultiInputPolicy", env, seed=seed, device="cpu").learn(1100 if quick else 5000)
+    """:return: Rollouts of an agent that is trained for a few thousand steps; the events are parts of the maze"""
+    model = CLearning("MultiInputPolicy", gym.make(MAZE), seed=seed, device="cpu").learn(1100 if quick else 5000)
     n = 10 if quick else 100
     train, test = maze_rollouts(model, n, 10_000 + 1000 * seed), maze_rollouts(model, n // 2, 500_000 + 1000 * seed)
 
@@ -170,68 +142,60 @@ def _falling_rate(remaining: float) -> float:
 
 def is_done(setting: tuple[str, int], rows: Rows) -> bool:
     """:return: Whether the table has the rows of all methods"""
-    found = {row["method"] for row in rows if (row["task"], row["seed"]) == tuple(map(str, setting))}
-    return found >= set(METHODS)
+    return has_rows(rows, ("task", "seed", "method"), [(*setting, method) for method in METHODS])
 
 
-def calibration_errors(rows: Rows, task: str, method: str) -> list[float]:
+def calibration_errors(rows: pd.DataFrame, task: str, method: str) -> pd.Series:
     """:return: The expected calibration error of each seed"""
-    found = {row["seed"]: float(row["ece"]) for row in rows if (row["task"], row["method"]) == (task, method)}
-    return list(found.values())
+    return by_seed(rows, "ece", task=task, method=method)
 
 
-def pooled(rows: Rows, task: str, method: str) -> Reliability:
+def pooled(rows: pd.DataFrame, task: str, method: str) -> Reliability:
     """:return: The reliability over all seeds' predictions"""
-    mine = [row for row in rows if (row["task"], row["method"]) == (task, method)]
-    predicted, frequency, count = (np.array([float(row[key]) for row in mine]) for key in ("predicted", "frequency", "count"))
-    bins = np.minimum((predicted * N_BINS).astype(int), N_BINS - 1)
-    kept = np.unique(bins)
-    means = [np.array([np.average(values[bins == number], weights=count[bins == number]) for number in kept])
-             for values in (predicted, frequency)]  # fmt: skip
-    return Reliability(means[0], means[1], np.array([count[bins == number].sum() for number in kept]))
-
-
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    text = (
-        "Made by `python -m sb3_clearning.experiments calibration`. Expected calibration error over ten bins of predicted "
-        "probability, against what happened at a random later time in held-out rollouts; mean ± standard deviation over "
-        "seeds. *Largest gap*: of a bin, all seeds together. *Middle*: the share of predictions between 0.1 and 0.9."
-    )
-    lines = [
-        "",
-        "| task | γ | method | seeds | expected calibration error | worst seed | largest gap | middle |",
-        "|---|---|---|---|---|---|---|---|",
+    mine = rows[(rows["task"] == task) & (rows["method"] == method)]
+    bins = np.minimum((mine["predicted"] * N_BINS).astype(int), N_BINS - 1)
+    groups = [group for _, group in mine.groupby(bins)]
+    means = [
+        np.array([np.average(group[name], weights=group["count"]) for group in groups]) for name in ("predicted", "frequency")
     ]
-    for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
-        errors = calibration_errors(rows, task, method)
-        all_seeds = pooled(rows, task, method)
+    return Reliability(means[0], means[1], np.array([group["count"].sum() for group in groups]))
+
+
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The table of the report"""
+    lines = []
+    for task, method in dict.fromkeys(zip(rows["task"], rows["method"], strict=True)):
+        errors, all_seeds = calibration_errors(rows, task, method), pooled(rows, task, method)
         gap = np.abs(all_seeds.predicted - all_seeds.frequency).max()
         middle = all_seeds.n[(all_seeds.predicted > 0.1) & (all_seeds.predicted < 0.9)].sum() / all_seeds.n.sum()
-        lines.append(
-            f"| {task} | {GAMMA[task]} | {method} | {len(errors)} | {spread(errors, 4)} | {max(errors):.4f} | {gap:.2f} | "
-            f"{middle:.2f} |"
-        )
-    write_report(path, "Are the probabilities right?", text, lines, rows)
+        numbers = [len(errors), spread(errors, 4), f"{errors.max():.4f}", f"{gap:.2f}", f"{middle:.2f}"]
+        lines.append([task, GAMMA[task], method, *numbers])
+    header = ["task", "γ", "method", "seeds", "expected calibration error", "worst seed", "largest gap", "middle"]
+    return markdown(header, lines)
 
 
-def plot(rows: Rows, path: Path) -> None:
-    """Draw the picture."""
-    from matplotlib.figure import Figure
-
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
+def plot(rows: pd.DataFrame) -> Figure:
+    """:return: The picture"""
+    tasks = list(dict.fromkeys(rows["task"]))
     figure = Figure(figsize=(4.5 * len(tasks), 4.2), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
-        for method in dict.fromkeys(row["method"] for row in rows if row["task"] == task):
+        for method in dict.fromkeys(rows["method"][rows["task"] == task]):
             plot_reliability(axes, pooled(rows, task, method), f"{method.upper()}, all seeds")
         axes.set(title=f"{task}, γ = {GAMMA[task]}")
-    figure.savefig(path, dpi=130)
+    return figure
+
+
+TEXT = (
+    "Expected calibration error over ten bins of predicted probability, against what happened at a random later time in "
+    "held-out rollouts; mean ± standard deviation over seeds. *Largest gap*: of a bin, all seeds together. *Middle*: the "
+    "share of predictions between 0.1 and 0.9."
+)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("calibration", __doc__, seeds=3, quick_seeds=1)
+    command = SweepCommand("calibration", __doc__, "Are the probabilities right?", TEXT, seeds=3, quick_seeds=1)
     command.parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     options = command.parse(argv)
     settings = [(task, seed) for task in options.tasks for seed in range(options.seeds)]
-    command.run(options, FIELDS, settings, is_done, partial(measure, quick=options.quick), write_table, plot)
+    command.run(options, FIELDS, settings, is_done, partial(measure, quick=options.quick), table, plot)

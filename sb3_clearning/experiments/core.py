@@ -6,10 +6,10 @@ The core's learning table: CLearning with its defaults on two tasks, five seeds 
 
 import json
 import statistics
-import subprocess
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,18 +21,12 @@ from sb3_clearning import CLearning
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import EVALUATION_SEED, evaluate_goals
 from sb3_clearning.experiments.tables.provenance import commit, versions
-from sb3_clearning.experiments.tables.rows import Rows, add_columns, append_row, read_rows, spread, write_report
+from sb3_clearning.experiments.tables.rows import Rows, add_columns, append_row, markdown, read_rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import command_line
 
 
 class Task(NamedTuple):
-    """
-    A task of the table.
-
-    :param env_kwargs: Arguments for ``gym.make``
-    :param steps: Environment steps of a run
-    :param threshold: The success rate that a run should reach
-    """
+    """A task of the table, and the success rate that a run should reach."""
 
     env_id: str
     env_kwargs: dict[str, Any]
@@ -53,11 +47,7 @@ FIELDS = [
 
 
 class EvaluateAndRecord(BaseCallback):
-    """
-    Evaluates a few times per run and appends a row to the table each time.
-
-    :param constants: The columns that are the same in all rows, with the first evaluation episode's seed
-    """
+    """Evaluates a few times per run, and appends a row with the constant columns to the table each time."""
 
     def __init__(self, task: Task, path: Path, constants: dict[str, Any]):
         super().__init__()
@@ -81,7 +71,6 @@ def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluat
     gym.register_envs(gymnasium_robotics)
     th.set_num_threads(1)
     task = TASKS[name]
-    add_columns(path, FIELDS)
     settings = {"task": name, "seed": seed, "arguments": json.dumps(arguments), "evaluation_seed": evaluation_seed}
     constants = {**settings, "versions": versions(), "commit": commit()}
     env = gym.make(task.env_id, **task.env_kwargs)
@@ -107,18 +96,12 @@ def finished(rows: Rows, name: str, seed: int, arguments: dict[str, Any], evalua
 
 
 def table(rows: Rows, last_only: bool = False) -> list[str]:
-    """
-    :param last_only: Whether to show the end of the runs only
-    :return: The Markdown table of the runs with defaults
-    """
+    """:return: The Markdown table of the runs with defaults, with ``last_only`` of their end alone"""
     rows = with_defaults(rows)
     any_time = any(row.get("success_any_time") for row in rows)
-    lines = [
-        "| task | steps | seeds | success | worst seed | seeds at the threshold | final distance | initial distance |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    if any_time:
-        lines = [f"{lines[0]} success at any time |", f"{lines[1]}---|"]
+    header = ["task", "steps", "seeds", "success", "worst seed", "seeds at the threshold", "final distance"]
+    header += ["initial distance", *(["success at any time"] if any_time else [])]
+    lines = []
     for name, task in TASKS.items():
         every = task.steps if last_only else task.steps // EVALUATIONS
         for step in range(every, task.steps + 1, every):
@@ -128,14 +111,12 @@ def table(rows: Rows, last_only: bool = False) -> list[str]:
                 continue
             success, final, initial = ([float(row[key]) for row in newest.values()] for key in ("success", "final", "initial"))
             reached = f"{sum(value >= task.threshold for value in success)} of {len(success)} (≥ {task.threshold})"
-            lines.append(
-                f"| {name} | {step:,} | {len(success)} | {spread(success, 2)} | {min(success):.2f} | {reached} | "
-                f"{spread(final, 3)} | {statistics.mean(initial):.3f} |"
-            )
+            distances = [spread(final, 3), f"{statistics.mean(initial):.3f}"]
+            lines.append([name, f"{step:,}", len(success), spread(success, 2), f"{min(success):.2f}", reached, *distances])
             if any_time:  # of the seeds that have it: older rows do not
                 found = [float(row["success_any_time"]) for row in newest.values() if row.get("success_any_time")]
-                lines[-1] += f" {spread(found, 2) if found else '–'} |"
-    return lines
+                lines[-1].append(spread(found, 2) if found else "–")
+    return markdown(header, lines)
 
 
 def write_table(rows: Rows, path: Path) -> None:
@@ -157,26 +138,17 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--arguments", type=json.loads, default={}, help="CLearning's arguments beyond the defaults, as JSON")
     parser.add_argument("--output", type=Path, default=Path("results/core.csv"))
-    parser.add_argument("--run", nargs=2, metavar=("TASK", "SEED"), help="one run, in this process")
     options = parser.parse_args(argv)
-    if options.run:
-        run_one(options.run[0], int(options.run[1]), options.output, options.arguments, options.evaluation_seed)
-        return
     rows = read_rows(options.output)
     runs = [(name, seed) for name in options.tasks for seed in range(options.first_seed, options.first_seed + options.seeds)]
     missing = [run for run in runs if not finished(rows, *run, options.arguments, options.evaluation_seed)]
     print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {options.output}; {len(missing)} to do")
-
-    def start(run: tuple[str, int]) -> None:
-        command = [sys.executable, "-m", "sb3_clearning.experiments", "core", "--run", run[0], str(run[1])]
-        command += ["--output", str(options.output), "--arguments", json.dumps(options.arguments)]
-        subprocess.run([*command, "--evaluation-seed", str(options.evaluation_seed)], check=True)
-        print(f"finished: {run[0]}, seed {run[1]}", flush=True)
-
     if missing:
-        add_columns(options.output, FIELDS)  # before the runs, which would do it at the same time
-    with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(start, missing))
+        add_columns(options.output, FIELDS)
+    work = partial(run_one, path=options.output, arguments=options.arguments, evaluation_seed=options.evaluation_seed)
+    with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        for run, _ in zip(missing, pool.map(work, *zip(*missing, strict=True)), strict=True):
+            print(f"finished: {run[0]}, seed {run[1]}", flush=True)
     rows = read_rows(options.output)
     if not options.arguments and options.evaluation_seed == EVALUATION_SEED and with_defaults(rows):
         write_table(rows, options.output.with_suffix(".md"))

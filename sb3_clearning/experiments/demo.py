@@ -6,11 +6,11 @@ the learned future density.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch as th
+from matplotlib.figure import Figure
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
@@ -22,20 +22,13 @@ N_EPISODES = 20
 LABELS = {"success": "success rate", "success_any_time": "success at any time", "change": "change (cm)"}
 
 
-class Curve(NamedTuple):
-    """A learning curve: an evaluation at each of some steps."""
-
-    steps: list[int]
-    measured: list[dict[str, float]]
-
-
 class EvaluateSometimes(BaseCallback):
     """Evaluates the policy every ``every`` steps."""
 
     def __init__(self, every: int):
         super().__init__()
         self.every = every
-        self.curve = Curve([], [])
+        self.curve: dict[int, dict[str, float]] = {}
 
     def _on_training_start(self) -> None:
         self._evaluate()
@@ -46,20 +39,17 @@ class EvaluateSometimes(BaseCallback):
         return True
 
     def _evaluate(self) -> None:
-        self.curve.steps.append(self.num_timesteps)
-        self.curve.measured.append(evaluate_goals(self.model, lambda: gym.make(ENV_ID), N_EPISODES))
+        self.curve[self.num_timesteps] = evaluate_goals(self.model, lambda: gym.make(ENV_ID), N_EPISODES)
 
 
-def plot_curve(curve: Curve, path: Path) -> None:
-    """Draw the learning curve."""
-    from matplotlib.figure import Figure
-
+def plot_curve(curve: dict[int, dict[str, float]], path: Path) -> None:
+    """Draw the learning curve: an evaluation at each of some steps."""
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     success, distance = figure.subplots(1, 2)
-    success.plot(curve.steps, [row["success"] for row in curve.measured], marker="o")
+    success.plot(list(curve), [row["success"] for row in curve.values()], marker="o")
     success.set(title="Success rate", xlabel="environment steps", ylim=(-0.05, 1.05))
     for name in ("initial", "final", "minimum"):
-        distance.plot(curve.steps, [100 * row[name] for row in curve.measured], marker="o", label=name)
+        distance.plot(list(curve), [100 * row[name] for row in curve.values()], marker="o", label=name)
     distance.set(title="Distance to the goal (cm)", xlabel="environment steps", ylim=(0, None))
     distance.legend(frameon=False)
     for axes in (success, distance):
@@ -74,8 +64,6 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
     Where the classifier says that the hand will be: for one state and two opposite first actions, over the horizontal plane
     through the hand, and the difference that the action makes.
     """
-    from matplotlib.figure import Figure
-
     env = gym.make(ENV_ID)
     observation, _ = env.reset(seed=0)
     hand = observation["achieved_goal"]
@@ -132,7 +120,7 @@ def main(argv: list[str]) -> None:
     print(f"Training CLearning on {ENV_ID} for {options.steps} steps; rewards are not read.")
     model.learn(options.steps, callback=evaluate, progress_bar=True)
 
-    before, after = evaluate.curve.measured[0], evaluate.curve.measured[-1]
+    before, after = evaluate.curve[0], evaluate.curve[max(evaluate.curve)]
     print(f"\n{N_EPISODES} evaluation episodes   before    after")
     for name in before:
         label = LABELS.get(name, f"{name} distance (cm)")

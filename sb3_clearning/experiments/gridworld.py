@@ -9,14 +9,17 @@ C-learning and for Q-learning with hindsight relabelling, under both readings of
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.special import log_expit
 
-from sb3_clearning.experiments.gridworld_data import GridSeed, errors, fit_seeds, log_sigmoid, make_seed, true_future
-from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
-from sb3_clearning.experiments.tables.statistics import paired_interval
+from sb3_clearning.envs.gridworld import future_distribution
+from sb3_clearning.experiments.gridworld_data import GridSeed, errors, fit_seeds, make_seed
+from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
+from sb3_clearning.experiments.tables.statistics import by_seed, paired_interval
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.training import TrainingSettings
 
@@ -50,6 +53,11 @@ class Setting:
     off_policy: bool
     training: TrainingSettings | None
     uniform_goals: float = 0.0
+
+    @property
+    def policy(self) -> str:
+        """:return: Its value in the table's first column"""
+        return "off-policy" if self.off_policy else "on-policy"
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -92,7 +100,7 @@ def log_densities(logits: np.ndarray, seed: GridSeed, method: str, reading: str,
     :param uniform_goals: The share of random goals that were uniform over the world
     :return: Log densities, ``(25, 4, 25)``
     """
-    values = log_sigmoid(logits) if method == "q" else logits
+    values = log_expit(logits) if method == "q" else logits
     return values + np.log(seed.marginal(uniform_goals)) if reading == "ratio" else values
 
 
@@ -100,11 +108,11 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     """:return: A row for each seed and reading"""
     experiments = [make_seed(seed, setting.off_policy) for seed in range(seeds)]
     training = setting.training
-    base = {"setting": "off-policy" if setting.off_policy else "on-policy", "method": setting.name}
+    base = {"setting": setting.policy, "method": setting.name}
     gamma = PAPER.gamma
     if training is None:
         for number, seed in enumerate(experiments):
-            found = errors(np.log(np.full((25, 4, 25), 1 / 25)), true_future(seed, gamma))
+            found = errors(np.log(np.full((25, 4, 25), 1 / 25)), future_distribution(seed.evaluated, gamma))
             yield {**base, "reading": "density", "gamma": gamma, "seed": number, **_rounded(found._asdict())}
         return
     logits = fit_seeds(experiments, training, uniform_goals=setting.uniform_goals)
@@ -112,7 +120,7 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     for reading in setting.readings:
         for number, seed in enumerate(experiments):
             density = log_densities(logits[number], seed, training.method, reading, setting.uniform_goals)
-            found = errors(density, true_future(seed, gamma))
+            found = errors(density, future_distribution(seed.evaluated, gamma))
             ratio = training.lambda_ if training.method == "q" else ""
             yield {**base, **columns, "reading": reading, "lambda": ratio, "seed": number, **_rounded(found._asdict())}
 
@@ -123,82 +131,65 @@ def _rounded(values: dict[str, float]) -> dict[str, float]:
 
 def is_done(setting: Setting, rows: Rows, seeds: int) -> bool:
     """:return: Whether the table has all of its rows"""
-    where = "off-policy" if setting.off_policy else "on-policy"
-    found = {row["seed"] for row in rows if (row["setting"], row["method"]) == (where, setting.name)}
-    return found >= {str(seed) for seed in range(seeds)}
+    return has_rows(rows, ("setting", "method", "seed"), [(setting.policy, setting.name, seed) for seed in range(seeds)])
 
 
-def by_seed(rows: Rows, setting: str, method: str, reading: str, column: str = "kl") -> dict[int, float]:
-    """
-    :param setting: "on-policy" or "off-policy"
-    :return: For each seed its value; the newest if it is there twice
-    """
-    wanted = (setting, method, reading)
-    return {int(row["seed"]): float(row[column]) for row in rows if (row["setting"], row["method"], row["reading"]) == wanted}
-
-
-def variants(rows: Rows) -> list[tuple[str, str]]:
+def variants(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """:return: All pairs of method and reading, in their order"""
-    return list(dict.fromkeys((row["method"], row["reading"]) for row in rows))
+    return list(dict.fromkeys(zip(rows["method"], rows["reading"], strict=True)))
 
 
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    text = (
-        "Made by `python -m sb3_clearning.experiments gridworld`. KL divergence from the exact to the predicted future, "
-        "mean over "
-        "states and actions; mean ± standard deviation over seeds. The difference to TD is paired over seeds, with a 95% "
-        "t-interval. *Sum*: the prediction's sum over cells before it is normalized. Q-learning under two readings: Q times "
-        "the marginal (*ratio*, what its fixed point is), and Q itself (*density*). *Even goals*: random goals are spread "
-        "evenly over the "
-        "world, not drawn from the data, which any TD classifier allows. *Larger*: 64 x 64 units, 2000 batches, falling rate."
-    )
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The tables of the report"""
     lines = []
     for setting in ("on-policy", "off-policy"):
-        lines += [
-            "",
-            f"## {setting.capitalize()}",
-            "",
-            "| method | reading | seeds | KL | KL - KL(TD) | sum |",
-            "|---|---|---|---|---|---|",
-        ]
-        reference = by_seed(rows, setting, "TD", "ratio")
+        reference = by_seed(rows, "kl", setting=setting, method="TD", reading="ratio")
+        cells = []
         for method, reading in variants(rows):
-            kl, total = (by_seed(rows, setting, method, reading, column) for column in ("kl", "total"))
-            if not kl:
-                continue
-            lines.append(
-                f"| {method} | {reading if method.startswith('Q') else ''} | {len(kl)} | {spread(kl.values(), 3)} | "
-                f"{paired_interval(kl, reference)} | {np.mean(list(total.values())):.3f} |"
-            )
-    write_report(path, "Predicting the future of the continuous gridworld", text, lines, rows)
+            kl, total = (by_seed(rows, name, setting=setting, method=method, reading=reading) for name in ("kl", "total"))
+            if len(kl):
+                shown = reading if method.startswith("Q") else ""
+                difference = paired_interval(kl, reference)
+                cells.append([method, shown, len(kl), spread(kl, 3), difference, f"{total.mean():.3f}"])
+        header = ["method", "reading", "seeds", "KL", "KL - KL(TD)", "sum"]
+        lines += [f"## {setting.capitalize()}", "", *markdown(header, cells), ""]
+    return lines[:-1]
 
 
-def plot(rows: Rows, path: Path) -> None:
-    """Draw the picture."""
-    from matplotlib.figure import Figure
-
+def plot(rows: pd.DataFrame) -> Figure:
+    """:return: The picture"""
     figure = Figure(figsize=(12, 5), layout="constrained")
     for axes, setting in zip(figure.subplots(1, 2, sharey=True), ("on-policy", "off-policy"), strict=True):
-        found = [(pair, list(by_seed(rows, setting, *pair).values())) for pair in variants(rows)]
-        found = [(pair, values) for pair, values in found if values]
-        for place, ((method, reading), values) in enumerate(found):
+        labels: list[str] = []
+        for method, reading in variants(rows):
+            values = by_seed(rows, "kl", setting=setting, method=method, reading=reading)
+            if len(values) == 0:
+                continue
             colour = "tab:gray" if method == "uniform" else "tab:orange" if not method.startswith("Q") else "tab:blue"
             colour = "tab:cyan" if method.startswith("Q") and reading == "density" else colour
-            axes.bar(place, np.mean(values), color=colour, alpha=0.7)
-            axes.plot(np.full(len(values), place), values, ".", color="black", markersize=3)
-        labels = [method + (f" ({reading})" if method.startswith("Q") else "") for (method, reading), _ in found]
-        axes.set_xticks(range(len(found)), labels, rotation=90, fontsize=8)
+            axes.bar(len(labels), values.mean(), color=colour, alpha=0.7)
+            axes.plot(np.full(len(values), len(labels)), values, ".", color="black", markersize=3)
+            labels.append(method + (f" ({reading})" if method.startswith("Q") else ""))
+        axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
         axes.set(title=setting.capitalize(), ylabel="KL divergence to the exact future")
     figure.suptitle(
         "Continuous gridworld, γ = 0.9: C-learning (orange), Q-learning read as a ratio (blue) or a density (cyan)"
     )
-    figure.savefig(path, dpi=130)
+    return figure
+
+
+TEXT = (
+    "KL divergence from the exact to the predicted future, mean over states and actions; mean ± standard deviation over "
+    "seeds. The difference to TD is paired over seeds, with a 95% t-interval. *Sum*: the prediction's sum over cells before "
+    "it is normalized. Q-learning under two readings: Q times the marginal (*ratio*, what its fixed point is), and Q "
+    "itself (*density*). *Even goals*: random goals are spread evenly over the world, not drawn from the data, which any TD "
+    "classifier allows. *Larger*: 64 x 64 units, 2000 batches, falling rate."
+)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("gridworld", __doc__, quick_seeds=3)
+    command = SweepCommand("gridworld", __doc__, "Predicting the future of the continuous gridworld", TEXT, quick_seeds=3)
     options = command.parse(argv)
     done, work = partial(is_done, seeds=options.seeds), partial(measure, seeds=options.seeds)
-    command.run(options, FIELDS, settings(options.quick), done, work, write_table, plot)
+    command.run(options, FIELDS, settings(options.quick), done, work, table, plot)

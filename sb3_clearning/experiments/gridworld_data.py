@@ -2,13 +2,14 @@
 The continuous gridworld for the prediction experiments: policies, data, predictions and their errors, many seeds at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch as th
+from scipy.special import logsumexp
 
-from sb3_clearning.envs.gridworld import MOVES, SIZE, all_cells, cell_of, future_distribution, next_cell
+from sb3_clearning.envs.gridworld import MOVES, SIZE, all_cells, cell_of, next_cell
 from sb3_clearning.prediction.next_actions import ActionPool
 from sb3_clearning.prediction.training import BatchedClassifiers, TrainingData, TrainingSettings, train_classifiers
 
@@ -19,13 +20,9 @@ N_TRAJECTORIES, LENGTH = 100, 100
 
 class GridSeed(NamedTuple):
     """
-    One seed's experiment.
+    One seed's experiment, with ``n`` transitions.
 
     :param evaluated: ``(25, 4)``, the policy whose future is predicted
-    :param observations: ``(n, 2)``
-    :param actions: ``(n,)``
-    :param next_observations: ``(n, 2)``
-    :param ends: ``(n,)``
     """
 
     evaluated: np.ndarray
@@ -45,10 +42,7 @@ class GridSeed(NamedTuple):
 
 
 def cell_number(observations: np.ndarray) -> np.ndarray:
-    """
-    :param observations: ``(…, 2)``
-    :return: The numbers of their cells, ``(…)``
-    """
+    """:return: The numbers ``(…)`` of the cells of observations ``(…, 2)``"""
     cells = cell_of(observations)
     return cells[..., 0] * SIZE + cells[..., 1]
 
@@ -81,10 +75,7 @@ def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES,
 
 
 def training_data(seed: GridSeed, uniform_goals: float = 0.0) -> TrainingData:
-    """
-    :param uniform_goals: The share of random goals that are uniform over the world; the others are visited ones
-    :return: Its data for the networks, which see plain coordinates and a one-hot action
-    """
+    """:return: Its data for the networks, which see plain coordinates and a one-hot action. Some random goals are uniform"""
     n = len(seed.actions)
     eye = np.eye(len(MOVES), dtype=np.float32)
     pool = ActionPool(eye[None], seed.evaluated[cell_number(seed.next_observations)], np.ones(n, dtype=bool))
@@ -115,28 +106,14 @@ def predicted_logits(classifiers: BatchedClassifiers, n: int) -> np.ndarray:
     return classifiers(inputs.expand(n, -1, -1)).reshape(n, *shape).double().numpy()
 
 
-def fit_seeds(
-    seeds: Sequence[GridSeed],
-    settings: TrainingSettings,
-    seed: int = 0,
-    uniform_goals: float = 0.0,
-    progress: Callable[[int, th.Tensor], None] | None = None,
-) -> np.ndarray:
+def fit_seeds(seeds: Sequence[GridSeed], settings: TrainingSettings, uniform_goals: float = 0.0) -> np.ndarray:
     """
-    Train all seeds' networks together.
+    Train all seeds' networks together; their initial weights and batches are independent draws.
 
-    :param seed: The seed of initial weights and batches; networks and batches of the experiments are independent draws
     :return: Logits at the cells' centres, ``(n_seeds, 25, 4, 25)``
     """
-    classifiers = train_classifiers(
-        [training_data(one, uniform_goals) for one in seeds], settings, seed=seed, progress=progress
-    )
+    classifiers = train_classifiers([training_data(one, uniform_goals) for one in seeds], settings, seed=0)
     return predicted_logits(classifiers, len(seeds))
-
-
-def log_sigmoid(logits: np.ndarray) -> np.ndarray:
-    """:return: log sigmoid(logits)"""
-    return -np.logaddexp(0, -logits)
 
 
 class GridErrors(NamedTuple):
@@ -152,17 +129,7 @@ class GridErrors(NamedTuple):
 
 
 def errors(log_density: np.ndarray, truth: np.ndarray) -> GridErrors:
-    """
-    :param log_density: ``(25, 4, 25)``, of the prediction; a cell's area is 1
-    :param truth: ``(25, 4, 25)``
-    :return: The errors
-    """
-    top = log_density.max(axis=-1, keepdims=True)
-    log_total = top + np.log(np.exp(log_density - top).sum(axis=-1, keepdims=True))
+    """:return: The errors of a prediction's log density ``(25, 4, 25)``; a cell's area is 1"""
+    log_total = logsumexp(log_density, axis=-1, keepdims=True)
     terms = np.where(truth > 0, truth * (np.log(np.maximum(truth, 1e-300)) - (log_density - log_total)), 0.0)
     return GridErrors(float(terms.sum(axis=-1).mean()), float(np.exp(log_total).mean()))
-
-
-def true_future(seed: GridSeed, gamma: float) -> np.ndarray:
-    """:return: The exact answer, ``(25, 4, 25)``"""
-    return future_distribution(seed.evaluated, gamma)

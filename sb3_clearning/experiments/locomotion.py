@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read
-from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
+from sb3_clearning.experiments.tables.statistics import by_seed
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.dynamics import OneStepModel
 from sb3_clearning.prediction.estimator import FutureStateEstimator
@@ -37,9 +40,7 @@ class Split(NamedTuple):
 
     :param train: 80% of the transitions
     :param states: States of the test pairs, ``(n, dim)``
-    :param actions: Their actions
     :param futures: ``(n, horizon, dim)``, the states that followed
-    :param source: Where the data comes from
     """
 
     train: Experience
@@ -124,74 +125,59 @@ def measure(
 
 def is_done(setting: tuple[str, str, int], rows: Rows, gammas: tuple[float, ...]) -> bool:
     """:return: Whether the table has all of its rows"""
-    wanted = tuple(map(str, setting))
-    return {row["gamma"] for row in rows if (row["task"], row["method"], row["seed"]) == wanted} >= {
-        str(gamma) for gamma in gammas
-    }
+    return has_rows(rows, ("task", "method", "seed", "gamma"), [(*setting, gamma) for gamma in gammas])
 
 
-def values(rows: Rows, task: str, method: str, gamma: float, column: str = "mse") -> np.ndarray:
-    """:return: One value per seed"""
-    wanted = (task, method, str(gamma))
-    found = {row["seed"]: float(row[column]) for row in rows if (row["task"], row["method"], row["gamma"]) == wanted}
-    return np.array(list(found.values()))
+def errors_of(rows: pd.DataFrame, task: str, method: str, gamma: float) -> np.ndarray:
+    """:return: The error of each seed"""
+    return by_seed(rows, "mse", task=task, method=method, gamma=gamma).to_numpy()
 
 
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    gammas = sorted({float(row["gamma"]) for row in rows})
-    text = (
-        "Made by `python -m sb3_clearning.experiments locomotion`. Squared error of the expected future state over the "
-        "next 100 "
-        "steps, in units of the data's standard deviation, mean over coordinates and 1000 test pairs; mean ± standard "
-        "deviation "
-        "over seeds. *Mean state*: predicting the data's mean, for comparison."
-    )
-    lines = [
-        "",
-        "| task | data | method | batches | " + " | ".join(f"γ {gamma}" for gamma in gammas) + " |",
-        "|---|---|---|---|" + "---|" * len(gammas),
-    ]
-    for task in dict.fromkeys(row["task"] for row in rows):
-        for method in dict.fromkeys(row["method"] for row in rows if row["task"] == task):
-            row = next(row for row in rows if (row["task"], row["method"]) == (task, method))
-            cells = [spread(found, 3) if len(found := values(rows, task, method, gamma)) else "" for gamma in gammas]
-            lines.append(f"| {task} | {row['source']} | {LABELS[method]} | {row['batches']} | {' | '.join(cells)} |")
-        mine = [row for row in rows if row["task"] == task]
-        plain = [np.mean([float(row["mse_of_mean"]) for row in mine if row["gamma"] == str(gamma)]) for gamma in gammas]
-        cells = [f"{value:.3f}" for value in plain]
-        lines.append(f"| {task} | | mean state | | {' | '.join(cells)} |")
-    write_report(path, "The expected future state of locomotion", text, lines, rows)
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The table of the report"""
+    gammas, lines = sorted(set(rows["gamma"])), []
+    for task, mine in rows.groupby("task", sort=False):
+        for method, group in mine.groupby("method", sort=False):
+            found = [errors_of(rows, task, method, gamma) for gamma in gammas]
+            about = group.iloc[0]
+            cells = [spread(errors, 3) if len(errors) else "" for errors in found]
+            lines.append([task, about["source"], LABELS[method], about["batches"], *cells])
+        means = mine.groupby("gamma")["mse_of_mean"].mean()
+        lines.append([task, "", "mean state", "", *(f"{means[gamma]:.3f}" for gamma in gammas)])
+    return markdown(["task", "data", "method", "batches", *(f"γ {gamma}" for gamma in gammas)], lines)
 
 
-def plot(rows: Rows, path: Path) -> None:
-    """Draw the picture."""
-    from matplotlib.figure import Figure
-
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    gammas = sorted({float(row["gamma"]) for row in rows})
+def plot(rows: pd.DataFrame) -> Figure:
+    """:return: The picture"""
+    tasks, gammas = list(dict.fromkeys(rows["task"])), sorted(set(rows["gamma"]))
     figure = Figure(figsize=(4 * len(tasks), 3.6), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
         for method, label in LABELS.items():
-            found = {gamma: values(rows, task, method, gamma) for gamma in gammas}
-            found = {gamma: errors for gamma, errors in found.items() if len(errors)}
-            x = [1 / (1 - gamma) for gamma in found]
-            (line,) = axes.plot(x, [errors.mean() for errors in found.values()], marker="o", label=label)
-            for place, errors in zip(x, found.values(), strict=True):  # few seeds: each of them
+            found = {gamma: errors_of(rows, task, method, gamma) for gamma in gammas}
+            found = {1 / (1 - gamma): errors for gamma, errors in found.items() if len(errors)}
+            (line,) = axes.plot(list(found), [errors.mean() for errors in found.values()], marker="o", label=label)
+            for place, errors in found.items():  # few seeds: each of them
                 axes.plot(np.full(len(errors), place), errors, ".", color=line.get_color(), alpha=0.6)
-        plain = {gamma: np.mean([values(rows, task, method, gamma, "mse_of_mean").mean() for method in LABELS
-                                 if len(values(rows, task, method, gamma))]) for gamma in gammas}  # fmt: skip
-        axes.plot([1 / (1 - gamma) for gamma in plain], list(plain.values()), "--", color="gray", label="mean state")
+        means = rows[rows["task"] == task].groupby("gamma")["mse_of_mean"].mean()
+        axes.plot(1 / (1 - means.index.to_numpy()), means, "--", color="gray", label="mean state")
         axes.set(title=task, xscale="log", yscale="log", xlabel="1 / (1 - γ)")
     figure.axes[0].set_ylabel("error of the expected future state")
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
-    figure.savefig(path, dpi=130)
+    return figure
+
+
+TEXT = (
+    "Squared error of the expected future state over the next 100 steps, in units of the data's standard deviation, mean over "
+    "coordinates and 1000 test pairs; mean ± standard deviation over seeds. *Mean state*: predicting the data's mean, for "
+    "comparison."
+)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("locomotion", __doc__, seeds=3, quick_seeds=1)
+    title = "The expected future state of locomotion"
+    command = SweepCommand("locomotion", __doc__, title, TEXT, seeds=3, quick_seeds=1)
     arguments = command.parser
     arguments.add_argument("--tasks", nargs="+", default=["walker2d", "hopper", "ant"], choices=list(TASKS))
     arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
@@ -206,4 +192,4 @@ def main(argv: list[str]) -> None:
     batches = {"mc": options.batches, "td": options.batches, "model": options.model_batches}
     settings = [(task, method, seed) for seed in range(options.seeds) for task in options.tasks for method in METHODS]
     work = partial(measure, data=options.data, batches=batches, gammas=gammas, quick=options.quick)
-    command.run(options, FIELDS, settings, partial(is_done, gammas=gammas), work, write_table, plot)
+    command.run(options, FIELDS, settings, partial(is_done, gammas=gammas), work, table, plot)

@@ -8,7 +8,6 @@ Existing data is kept, and an interrupted training resumes from its last checkpo
 ``--quick`` all names end in ``_quick``.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -33,9 +32,7 @@ class Locomotion(NamedTuple):
     """
     A locomotion task.
 
-    :param env_id: The environment's id
     :param n_position: How many of the state's first numbers are the global position, which the agent does not see
-    :param env_kwargs: Arguments for ``gym.make``
     :param steps: Training steps after which the agent really moves
     :param log_std: The logarithm of the first standard deviation of the agent's actions. With 1, Ant's actions cost more
         (2 a step) than being healthy earns (1), and it does not walk after 400 000 steps; with less it does
@@ -57,81 +54,27 @@ TASKS = {
 
 
 def make_env(task: Locomotion, **kwargs: Any) -> gym.Env:
-    """
-    :param kwargs: More arguments for ``gym.make``
-    :return: The environment, whose states begin with the global position
-    """
+    """:return: The environment, whose states begin with the global position"""
     return gym.make(task.env_id, exclude_current_positions_from_observation=False, **task.env_kwargs, **kwargs)
 
 
 class Agent(NamedTuple):
-    """
-    A trained agent.
-
-    :param model: Acts on standardized observations without the global position
-    :param scaling: Standardizes them
-    """
+    """A trained agent. The model acts on observations without the global position, standardized by the scaling."""
 
     model: PPO
     scaling: VecNormalize
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """
-        :param observations: As the environment gives them, without the global position, ``(n, dim)``
-        :return: Actions drawn from the policy, ``(n, action_dim)``
-        """
+        """:return: Actions ``(n, action_dim)`` of the policy for observations ``(n, dim)`` without the global position"""
         seen = self.scaling.normalize_obs(observations)
         assert isinstance(seen, np.ndarray)
         return self.model.predict(seen.astype(np.float32), deterministic=False)[0]
 
 
-class Checkpoints(BaseCallback):
-    """
-    Saves the agent at regular intervals, the model last, so that a model always has its scaling.
-    """
-
-    def __init__(self, directory: Path, every: int = 50_000):
-        super().__init__()
-        self.directory, self.every, self._saved = directory, every, 0
-
-    def _on_rollout_start(self) -> None:
-        if self.num_timesteps - self._saved >= self.every:
-            self.save()
-
-    def _on_training_end(self) -> None:
-        self.save()
-
-    def save(self) -> None:
-        """Write a checkpoint and print the mean return."""
-        self._saved = self.num_timesteps
-        self.directory.mkdir(parents=True, exist_ok=True)
-        scaling = self.model.get_vec_normalize_env()
-        assert scaling is not None
-        _replace(self.directory / f"scaling_{self.num_timesteps}.pkl", lambda path: scaling.save(str(path)))
-        _replace(self.directory / f"model_{self.num_timesteps}.zip", self.model.save)
-        returns = [episode["r"] for episode in self.model.ep_info_buffer or []]
-        lengths = [episode["l"] for episode in self.model.ep_info_buffer or []]
-        if returns:
-            print(f"{self.num_timesteps} steps: mean return {np.mean(returns):.0f}, length {np.mean(lengths):.0f}", flush=True)
-
-    def _on_step(self) -> bool:
-        return True
-
-
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file atomically, and remove the older ones of its kind."""
-    half = path.with_name(f"half_{path.name}")
-    write(half)
-    half.rename(path)
-    kind = path.name.split("_")[0]
-    for older in path.parent.glob(f"{kind}_*"):
-        # The previous model still needs the previous scaling.
-        if older != path and (kind == "model" or _steps_of(older) not in map(_steps_of, path.parent.glob("model_*"))):
-            older.unlink()
-
-
-def _steps_of(path: Path) -> int:
-    return int(path.stem.split("_")[1])
+def _checkpoints(directory: Path) -> list[tuple[Path, Path]]:
+    """:return: The saved models and their scalings, the last one last. SB3 writes the scaling after the model"""
+    scalings = sorted(directory.glob("model_vecnormalize_*.pkl"), key=lambda path: int(path.stem.split("_")[2]))
+    return [(path.with_name(path.stem.replace("vecnormalize_", "") + ".zip"), path) for path in scalings]
 
 
 def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Agent:
@@ -142,17 +85,20 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     :return: A trained agent that does not see the global position
     """
     envs = make_vec_env(task.env_id, n_envs=N_ENVS, seed=seed, env_kwargs=task.env_kwargs)
-    found = sorted(directory.glob("model_*.zip"), key=_steps_of)
+    found = _checkpoints(directory)
     if found:
-        scaling = VecNormalize.load(str(directory / f"scaling_{_steps_of(found[-1])}.pkl"), envs)
-        model = PPO.load(found[-1], env=scaling, device="cpu")
-        print(f"resuming from {found[-1]}", flush=True)
+        scaling = VecNormalize.load(str(found[-1][1]), envs)
+        model = PPO.load(found[-1][0], env=scaling, device="cpu")
+        print(f"resuming from {found[-1][0]}", flush=True)
     else:
         scaling = VecNormalize(envs, gamma=0.99)
         model = PPO("MlpPolicy", scaling, n_steps=256, batch_size=128, n_epochs=10, learning_rate=_falling_rate, seed=seed,
                     policy_kwargs={"log_std_init": task.log_std}, device="cpu")  # fmt: skip
     if model.num_timesteps < steps:
-        model.learn(steps - model.num_timesteps, callback=Checkpoints(directory), reset_num_timesteps=False)
+        checkpoints = CheckpointCallback(25 * model.n_steps, str(directory), "model", save_vecnormalize=True)
+        model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
+        model.save(directory / f"model_{model.num_timesteps}_steps.zip")
+        scaling.save(str(directory / f"model_vecnormalize_{model.num_timesteps}_steps.pkl"))
     envs.close()
     scaling.training = False
     return Agent(model, scaling)
@@ -200,7 +146,7 @@ def describe(name: str, path: Path) -> dict[str, Any]:
     """:return: A row of the table: the agent's training, the data's size, and its episodes' mean length and return"""
     data = np.load(path)
     episodes = max(int((data["terminations"] | data["truncations"]).sum()), 1)
-    agent = PPO.load(max(_agent_folder(path).glob("model_*.zip"), key=_steps_of), device="cpu")
+    agent = PPO.load(_checkpoints(_agent_folder(path))[-1][0], device="cpu")
     return {
         "task": name,
         "seed": agent.seed,
@@ -221,9 +167,9 @@ def _agent_folder(path: Path) -> Path:
 def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[str]:
     """:return: The settings in which existing data, or its agent, differs"""
     found: dict[str, tuple[int | None, int]] = {}
-    agents = list(_agent_folder(path).glob("model_*.zip"))
+    agents = _checkpoints(_agent_folder(path))
     if agents:
-        agent = PPO.load(max(agents, key=_steps_of), device="cpu")
+        agent = PPO.load(agents[-1][0], device="cpu")
         # The planned steps, at which the learning rate reaches zero.
         planned = agent._total_timesteps  # noqa: SLF001 (SB3 has no public name)
         found = {"--seed": (agent.seed, seed), "--steps": (planned, steps)}

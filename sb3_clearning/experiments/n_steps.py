@@ -6,15 +6,14 @@ has so far. The runs are the suite's: ``suite --config results/suite/trials.yml 
 """
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.suite.config import Run, Suite
-from sb3_clearning.experiments.suite.report import markdown, start_of
-from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
-from sb3_clearning.experiments.tables.rows import read_rows
+from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Scores
+from sb3_clearning.experiments.tables.rows import markdown, read_rows
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 SWEEP = "n_steps"
@@ -36,13 +35,6 @@ def text_of(n: float) -> str:
     return "∞" if math.isinf(n) else f"{n:.0f}"
 
 
-def ends(scores: Scores, task: str, method: str, measure: Measure) -> dict[int, float]:
-    """:return: The value at the end of each run that is done, by its seed"""
-    runs = [run for run in scores.runs if (run.task, run.method) == (task, method)]
-    found = {run.seed: scores.end_of(run) for run in runs}
-    return {seed: measure.of(row) for seed, row in found.items() if row is not None and row.get(measure.column)}
-
-
 def methods_by_n(scores: Scores, task: str) -> list[str]:
     """:return: The methods of a task in the order of their ``n_steps``; equal ones in the matrix's order"""
     methods = [method for method in scores.methods if scores.seeds(task, method)]
@@ -58,16 +50,15 @@ def table(scores: Scores) -> list[str]:
     lines = []
     for task in scores.tasks:
         for method in methods_by_n(scores, task):
-            success, wanted = ends(scores, task, method, SUCCESS), len(scores.seeds(task, method))
-            done, steps = scores.furthest(task, method), scores.steps[task, method]
-            state = f"unfinished ({done:,} of {steps:,})" if done else "missing"
+            success, wanted = scores.ends(task, method, SUCCESS), len(scores.seeds(task, method))
             lines.append(
                 [
-                    *(task, f"`{method}`", text_of(n_of(scores, task, method)), f"{steps:,}", f"{len(success)} of {wanted}"),
-                    *(start_of(scores, task, SUCCESS), mean(success, 2) if success else state),
+                    *(task, f"`{method}`", text_of(n_of(scores, task, method)), f"{scores.steps[task, method]:,}"),
+                    *(f"{len(success)} of {wanted}", scores.at_the_start(task, SUCCESS)),
+                    mean(success, 2) if success else scores.state(task, method),
                     ", ".join(f"{seed}: {value:.2f}" for seed, value in sorted(success.items())) or "–",
-                    mean(ends(scores, task, method, ANY_TIME), 2),
-                    mean(ends(scores, task, method, FINAL), FINAL.digits),
+                    mean(scores.ends(task, method, ANY_TIME), 2),
+                    mean(scores.ends(task, method, FINAL), FINAL.digits),
                 ]
             )
     return markdown(HEADER, lines)
@@ -75,15 +66,13 @@ def table(scores: Scores) -> list[str]:
 
 def plot(scores: Scores, path: Path) -> None:
     """Draw the picture."""
-    from matplotlib.figure import Figure
-
     numbers = sorted({n_of(scores, task, method) for task in scores.tasks for method in methods_by_n(scores, task)})
     # A log axis has no place for infinity: it goes to the right end.
     places = {n: 2.5 * max(filter(math.isfinite, numbers), default=1) if math.isinf(n) else n for n in numbers}
     figure = Figure(figsize=(7.5, 4), layout="constrained")
     axes = figure.subplots()
     for number, task in enumerate(scores.tasks):
-        found = {n_of(scores, task, method): ends(scores, task, method, SUCCESS) for method in methods_by_n(scores, task)}
+        found = {n_of(scores, task, method): scores.ends(task, method, SUCCESS) for method in methods_by_n(scores, task)}
         measured = {n: list(values.values()) for n, values in found.items() if values}
         aside = 1.02 ** (number - (len(scores.tasks) - 1) / 2)  # so that tasks do not cover each other
         for n, values in measured.items():
@@ -119,15 +108,10 @@ def write_report(rows: list[dict[str, str]], runs: dict[str, list[Run]], folder:
         if matrix == SWEEP:
             plot(scores, folder / "n_steps.png")
             lines += ["![Success over n](n_steps.png)", ""]
-    lines += Scores(rows, each_once(runs.values())).provenance()
+    lines += Scores(rows, list({run.name: run for own in runs.values() for run in own}.values())).provenance()
     document = folder / "n_steps.md"
     document.write_text("\n".join([*lines, ""]))
     return document
-
-
-def each_once(runs: Iterable[list[Run]]) -> list[Run]:
-    """:return: The runs of several matrices, each once"""
-    return list({run.name: run for own in runs for run in own}.values())
 
 
 def main(argv: list[str]) -> None:
@@ -140,6 +124,5 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     if not options.table.exists():
         parser.error(f"there is no {options.table}")
-    print(
-        write_report(read_rows(options.table), Suite.load([options.config]).runs_of_each(MATRICES), options.output).read_text()
-    )
+    runs = Suite.load([options.config]).runs_of_each(MATRICES)
+    print(write_report(read_rows(options.table), runs, options.output).read_text())

@@ -7,13 +7,13 @@ large share lambda of random goals (the paper's figure "normalization": on-polic
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
-from sb3_clearning.experiments.gridworld import FIELDS, PAPER, Setting, by_seed, falling_rate, is_done, measure
-from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
-from sb3_clearning.experiments.tables.statistics import half_width
+from sb3_clearning.experiments.gridworld import FIELDS, PAPER, Setting, falling_rate, is_done, measure, variants
+from sb3_clearning.experiments.tables.rows import markdown, spread
+from sb3_clearning.experiments.tables.statistics import by_seed, half_width
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 
 #: The paper: a larger hidden layer "improved the results of both methods".
@@ -36,62 +36,51 @@ def settings(quick: bool) -> list[Setting]:
     return [Setting(name, False, training) for name, training in learned.items()]
 
 
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    text = (
-        "Made by `python -m sb3_clearning.experiments normalization`. The sum over cells of the predicted density, mean "
-        "over states "
-        "and actions; mean ± standard deviation over seeds, smallest and largest seed. On-policy, gamma 0.9, hidden layer "
-        "of 256."
-    )
-    lines = [
-        "",
-        "| method | reading | seeds | sum over cells | smallest | largest | KL |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for method, reading in dict.fromkeys((row["method"], row["reading"]) for row in rows):
-        totals = list(by_seed(rows, "on-policy", method, reading, "total").values())
-        kl = list(by_seed(rows, "on-policy", method, reading).values())
-        lines.append(
-            f"| {method} | {reading if method.startswith('Q') else ''} | {len(totals)} | {spread(totals, 3)} | "
-            f"{min(totals):.3f} | "
-            f"{max(totals):.3f} | {spread(kl, 3)} |"
-        )
-    write_report(path, "Do predictions sum to one?", text, lines, rows)
+def sums(rows: pd.DataFrame, method: str, reading: str, column: str = "total") -> pd.Series:
+    """:return: The seeds' sums over cells, or another column"""
+    return by_seed(rows, column, setting="on-policy", method=method, reading=reading)
 
 
-def plot(rows: Rows, path: Path) -> None:
-    """Draw the picture."""
-    from matplotlib.figure import Figure
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The table of the report"""
+    lines = []
+    for method, reading in variants(rows):
+        totals, kl = sums(rows, method, reading), sums(rows, method, reading, "kl")
+        ends = f"{totals.min():.3f}", f"{totals.max():.3f}"
+        lines.append([method, reading if method.startswith("Q") else "", len(totals), spread(totals, 3), *ends, spread(kl, 3)])
+    return markdown(["method", "reading", "seeds", "sum over cells", "smallest", "largest", "KL"], lines)
 
+
+def plot(rows: pd.DataFrame) -> Figure:
+    """:return: The picture"""
     figure = Figure(figsize=(10, 4), layout="constrained")
+    names = {float(name.split("λ ")[1]): name for name in rows["method"] if name.startswith("Q")}
+    lambdas = sorted(names)
     for axes, reading in zip(figure.subplots(1, 2), ("ratio", "density"), strict=True):
-        names = dict.fromkeys(row["method"] for row in rows if row["method"].startswith("Q"))
-        found = {float(name.split("λ ")[1]): np.array(list(by_seed(rows, "on-policy", name, reading, "total").values()))
-                 for name in names}  # fmt: skip
-        lambdas = sorted(found)
-        widths = [half_width(found[value]) for value in lambdas]
-        axes.errorbar(lambdas, [found[value].mean() for value in lambdas], widths, marker="o", label="Q-learning")
+        found = [sums(rows, names[value], reading) for value in lambdas]
+        widths = [half_width(totals) for totals in found]
+        axes.errorbar(lambdas, [totals.mean() for totals in found], widths, marker="o", label="Q-learning")
         for method, colour in (("MC", "tab:orange"), ("TD", "tab:red")):
-            totals = np.array(list(by_seed(rows, "on-policy", method, "ratio", "total").values()))
+            totals = sums(rows, method, "ratio")
             if len(totals):
                 axes.axhline(totals.mean(), linestyle="--", color=colour, label=f"{method} C-learning")
         axes.axhline(1.0, color="black", linewidth=0.8)
-        title = "Q times the marginal" if reading == "ratio" else "Q itself"
-        axes.set(
-            title=title,
-            xlabel="relabelling ratio λ",
-            ylabel="sum over cells",
-            yscale="linear" if reading == "ratio" else "log",
-        )
+        title, scale = ("Q times the marginal", "linear") if reading == "ratio" else ("Q itself", "log")
+        axes.set(title=title, xlabel="relabelling ratio λ", ylabel="sum over cells", yscale=scale)
         axes.legend(frameon=False)
     figure.suptitle("Does the predicted future sum to one? (gridworld, on-policy, γ = 0.9)")
-    figure.savefig(path, dpi=130)
+    return figure
+
+
+TEXT = (
+    "The sum over cells of the predicted density, mean over states and actions; mean ± standard deviation over seeds, "
+    "smallest and largest seed. On-policy, gamma 0.9, hidden layer of 256."
+)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("normalization", __doc__, quick_seeds=3)
+    command = SweepCommand("normalization", __doc__, "Do predictions sum to one?", TEXT, quick_seeds=3)
     options = command.parse(argv)
     done, work = partial(is_done, seeds=options.seeds), partial(measure, seeds=options.seeds)
-    command.run(options, FIELDS, settings(options.quick), done, work, write_table, plot)
+    command.run(options, FIELDS, settings(options.quick), done, work, table, plot)

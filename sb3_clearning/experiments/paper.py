@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from sb3_clearning.experiments import calibration, gridworld, locomotion, relabel_ratio
-from sb3_clearning.experiments.analytic_q import Formulas, summary
-from sb3_clearning.experiments.tables.rows import Rows, read_rows, spread
-from sb3_clearning.experiments.tables.statistics import half_width, paired_differences, paired_interval
+from sb3_clearning.experiments import analytic_q, calibration, locomotion, relabel_ratio
+from sb3_clearning.experiments.normalization import sums
+from sb3_clearning.experiments.tables.rows import markdown, spread
+from sb3_clearning.experiments.tables.statistics import by_seed, half_width, paired_interval, read_frame
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 
@@ -21,8 +22,7 @@ class Line(NamedTuple):
     """
     A claim.
 
-    :param claim: What the paper says
-    :param theirs: Its number
+    :param theirs: The paper's number
     :param ours: What was measured, with seeds and spread
     :param verdict: Whether it agrees, and why not
     """
@@ -33,127 +33,118 @@ class Line(NamedTuple):
     verdict: str
 
 
-def _kl(rows: Rows, setting: str, method: str, reading: str = "ratio") -> dict[int, float]:
-    return gridworld.by_seed(rows, setting, method, reading)
+#: The two readings of Q as a density.
+READINGS = {"ratio": "Q times the marginal", "density": "Q itself"}
 
 
-def _text(found: dict[int, float]) -> str:
-    return f"{spread(found.values(), 3)} ({len(found)} seeds)" if found else "not measured"
+def _kl(rows: pd.DataFrame, setting: str, method: str, reading: str = "ratio") -> pd.Series:
+    return by_seed(rows, "kl", setting=setting, method=method, reading=reading)
 
 
-def _best_q(rows: Rows, setting: str, reading: str) -> tuple[str, dict[int, float]]:
-    """:return: The relabelling ratio with the least mean KL in the paper's setting, and its values"""
-    names = {row["method"] for row in rows if row["method"].startswith("Q") and "larger" not in row["method"]}
-    found = {name: _kl(rows, setting, name, reading) for name in names}
-    best = min((name for name in found if found[name]), key=lambda name: np.mean(list(found[name].values())))
-    return best, found[best]
+def _q_methods(rows: pd.DataFrame) -> list[str]:
+    """:return: Q-learning in the paper's setting, with each relabelling ratio"""
+    return [name for name in dict.fromkeys(rows["method"]) if name.startswith("Q") and "larger" not in name]
+
+
+def _text(found: pd.Series) -> str:
+    return f"{spread(found, 3)} ({len(found)} seeds)"
+
+
+def _kl_of_both(mc: pd.Series, td: pd.Series) -> str:
+    return f"KL MC {_text(mc)}, TD {_text(td)}; MC - TD {paired_interval(mc, td)}"
 
 
 def _verdict(holds: bool, why: str = "") -> str:
     return f"{'agrees' if holds else 'does not agree'}{': ' + why if why else ''}"
 
 
-def gridworld_lines(rows: Rows) -> list[Line]:
+def gridworld_lines(rows: pd.DataFrame) -> list[Line]:
     """:return: The claims on on- and off-policy prediction"""
     lines = []
     mc, td = _kl(rows, "on-policy", "MC"), _kl(rows, "on-policy", "TD")
-    if mc and td:
-        close = bool(abs(np.mean(list(mc.values())) - np.mean(list(td.values()))) < 0.1)
-        ours = f"KL MC {_text(mc)}, TD {_text(td)}; MC - TD {paired_interval(mc, td)}"
+    if len(mc) and len(td):
+        close = bool(abs(mc.mean() - td.mean()) < 0.1)
         verdict = _verdict(close, f"the means are {'less than' if close else 'at least'} 0.1 apart")
-        lines.append(Line("On-policy, MC and TD C-learning perform similarly", "-", ours, verdict))
+        lines.append(Line("On-policy, MC and TD C-learning perform similarly", "-", _kl_of_both(mc, td), verdict))
     for setting, theirs, claim in (
         ("on-policy", "more than 3 times", "On-policy, Q-learning's error is more than three times that of C-learning"),
         ("off-policy", "TD 14% below Q", "Off-policy, TD C-learning is more accurate than Q-learning"),
     ):
-        td = _kl(rows, setting, "TD")
-        for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself as the density")):
-            if not td or not any(row["setting"] == setting and row["method"].startswith("Q") for row in rows):
+        td, mc = _kl(rows, setting, "TD"), _kl(rows, setting, "MC")
+        for reading, text in (("ratio", READINGS["ratio"]), ("density", "Q itself as the density")):
+            found = {name: kl for name in _q_methods(rows) if len(kl := _kl(rows, setting, name, reading))}
+            if not len(td) or not found:
                 continue
-            half = _kl(rows, setting, "Q, λ 0.5", reading)
-            best, values = _best_q(rows, setting, reading)
-            mean_td, mean_mc, mean_half, mean_best = (
-                float(np.mean(list(found.values()))) if found else np.nan
-                for found in (td, _kl(rows, setting, "MC"), half, values)
-            )
+            best = min(found, key=lambda name: found[name].mean())
+            half, least = _kl(rows, setting, "Q, λ 0.5", reading).mean(), found[best].mean()
             ours = (
-                f"{text}: Q {mean_half:.3f} at λ 0.5 ({mean_half / mean_td:.2f} times TD, "
-                f"{mean_half / mean_mc:.2f} times MC), "
-                f"{mean_best:.3f} at its best ({best[3:]}; {mean_best / mean_td:.2f} times TD); "
-                f"best Q - TD {paired_interval(values, td)}, {len(td)} seeds"
+                f"{text}: Q {half:.3f} at λ 0.5 ({half / td.mean():.2f} times TD, {half / mc.mean():.2f} times MC), "
+                f"{least:.3f} at its best ({best[3:]}; {least / td.mean():.2f} times TD); "
+                f"best Q - TD {paired_interval(found[best], td)}, {len(td)} seeds"
             )
             if setting == "on-policy":
-                holds = mean_half / mean_td > 3
-                less = "" if holds or not mean_half / mean_mc > 3 else "but it holds against MC at λ 0.5"
+                holds = half / td.mean() > 3
+                less = "" if holds or not half / mc.mean() > 3 else "but it holds against MC at λ 0.5"
             else:
-                holds, less = mean_td < mean_best, f"TD's KL is {mean_td / mean_best:.2f} times the best Q's"
+                holds, less = td.mean() < least, f"TD's KL is {td.mean() / least:.2f} times the best Q's"
             lines.append(Line(claim, theirs, ours, _verdict(holds, less)))
     lines += reading_lines(rows)
     mc, td = _kl(rows, "off-policy", "MC"), _kl(rows, "off-policy", "TD")
-    if mc and td:
-        differences = paired_differences(mc, td)
+    if len(mc) and len(td):
+        differences = (mc - td).dropna()
         sure = differences.mean() - half_width(differences) > 0
-        ours = f"KL MC {_text(mc)}, TD {_text(td)}; MC - TD {paired_interval(mc, td)}"
         verdict = _verdict(bool(differences.mean() > 0), "" if sure else "but the interval holds zero")
-        lines.append(Line("Off-policy, TD is better than MC", "-", ours, verdict))
+        lines.append(Line("Off-policy, TD is better than MC", "-", _kl_of_both(mc, td), verdict))
     even = _kl(rows, "off-policy", "TD, even goals")
-    if even:
-        better = np.mean(list(even.values())) < np.mean(list(td.values()))
+    if len(even):
         ours = f"KL {_text(even)}; difference to TD {paired_interval(even, td)}"
         claim = "(ours) Off-policy, TD with random goals that are spread evenly instead of drawn from the data"
-        lines.append(Line(claim, "-", ours, "better than the paper's TD" if better else "no gain"))
-    for method in ("MC, larger", "TD, larger"):
-        found, small = _kl(rows, "on-policy", method), _kl(rows, "on-policy", method.split(",")[0])
-        if found and small:
-            falls = np.mean(list(found.values())) < np.mean(list(small.values()))
-            lines.append(
-                Line(f"(ours) {method} network and more steps: the on-policy KL keeps falling", "-",
-                     f"KL {_text(found)}; difference {paired_interval(found, small)}", _verdict(bool(falls)))
-            )  # fmt: skip
+        lines.append(Line(claim, "-", ours, "better than the paper's TD" if even.mean() < td.mean() else "no gain"))
+    for method in ("MC", "TD"):
+        large, small = _kl(rows, "on-policy", f"{method}, larger"), _kl(rows, "on-policy", method)
+        if len(large) and len(small):
+            claim = f"(ours) {method}, larger network and more steps: the on-policy KL keeps falling"
+            ours = f"KL {_text(large)}; difference {paired_interval(large, small)}"
+            lines.append(Line(claim, "-", ours, _verdict(large.mean() < small.mean())))
     return lines
 
 
-def reading_lines(rows: Rows) -> list[Line]:
+def reading_lines(rows: pd.DataFrame) -> list[Line]:
     """:return: Under which reading of Q the paper's two numbers come out, over all relabelling ratios"""
-    names = [name for name in dict.fromkeys(row["method"] for row in rows) if name.startswith("Q") and "larger" not in name]
-
-    def ratios(setting: str, method: str, reading: str) -> list[float]:
-        """:return: For each relabelling ratio Q's mean KL, divided by that of the method"""
-        reference = np.mean(list(_kl(rows, setting, method).values()))
-        return [float(np.mean(list(_kl(rows, setting, name, reading).values())) / reference) for name in names]
-
-    if not names or not all(_kl(rows, setting, name) for setting in ("on-policy", "off-policy") for name in names):
+    names = _q_methods(rows)
+    if not names or not all(len(_kl(rows, setting, name)) for setting in ("on-policy", "off-policy") for name in names):
         return []
     lines = []
-    texts = {"ratio": "Q times the marginal", "density": "Q itself"}
     labels = ", ".join(name[3:] for name in names)
     for setting, method, theirs, low, high in (
         ("on-policy", "MC", "above 3", 3.0, np.inf),
         ("off-policy", "TD", "1 / (1 - 0.14) = 1.16", 1.16, 1.16),
     ):
-        found = {reading: ratios(setting, method, reading) for reading in texts}
-        ours = "; ".join(f"{texts[key]}: {', '.join(f'{value:.2f}' for value in values)}" for key, values in found.items())
-        out = [texts[key] for key, values in found.items() if max(values) > low and min(values) < high]
+        reference = _kl(rows, setting, method).mean()
+        found = {
+            text: [_kl(rows, setting, name, reading).mean() / reference for name in names]
+            for reading, text in READINGS.items()
+        }
+        ours = "; ".join(f"{text}: {', '.join(f'{value:.2f}' for value in values)}" for text, values in found.items())
+        out = [text for text, values in found.items() if max(values) > low and min(values) < high]
         claim = f"{setting.capitalize()}, KL of Q over KL of {method}: which reading of Q gives the paper's number?"
         lines.append(Line(claim, theirs, f"({labels}) {ours}", f"comes out with {' and '.join(out) or 'neither'}"))
     return lines
 
 
-def normalization_lines(rows: Rows) -> list[Line]:
+def normalization_lines(rows: pd.DataFrame) -> list[Line]:
     """:return: The claims on sums"""
     lines = []
     for method in ("MC", "TD", "MC, falling rate", "TD, falling rate"):
-        totals = gridworld.by_seed(rows, "on-policy", method, "ratio", "total")
-        if totals:
-            mean = float(np.mean(list(totals.values())))
+        totals = sums(rows, method, "ratio")
+        if len(totals):
             claim = f"C-learning's predictions sum to 1 ({method})"
-            ours = f"{_text(totals)}, from {min(totals.values()):.2f} to {max(totals.values()):.2f}"
-            near = 0.9 <= mean <= 1.1
+            ours = f"{_text(totals)}, from {totals.min():.2f} to {totals.max():.2f}"
+            near = 0.9 <= totals.mean() <= 1.1
             lines.append(Line(claim, "1", ours, _verdict(near, f"the mean is {'' if near else 'not '}within 1 ± 0.1")))
-    for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself")):
-        names = sorted({row["method"] for row in rows if row["method"].startswith("Q")})
-        sums = {name: gridworld.by_seed(rows, "on-policy", name, reading, "total") for name in names}
-        means = {name[3:]: float(np.mean(list(found.values()))) for name, found in sums.items() if found}
+    for reading, text in READINGS.items():
+        names = sorted({name for name in rows["method"] if name.startswith("Q")})
+        means = {name[3:]: found.mean() for name in names if len(found := sums(rows, name, reading))}
         if means:
             below = all(value < 1 for value in means.values())
             falling = list(means.values()) == sorted(means.values(), reverse=True)
@@ -163,114 +154,98 @@ def normalization_lines(rows: Rows) -> list[Line]:
     return lines
 
 
-def relabel_lines(rows: Rows) -> list[Line]:
+def relabel_lines(rows: pd.DataFrame) -> list[Line]:
     """:return: The claims on the best relabelling ratio"""
     lines = []
-    for reading, text in (("ratio", "Q times the marginal"), ("density", "Q itself")):
+    for reading, text in READINGS.items():
+        curves = {gamma: relabel_ratio.curve(rows, gamma, reading) for gamma in sorted(set(rows["gamma"]))}
+        curves = {gamma: found for gamma, found in curves.items() if found}
         near, parts, outperformed = 0, [], 0
-        gammas = [gamma for gamma in relabel_ratio.gammas_of(rows) if relabel_ratio.curve(rows, gamma, reading)]
-        for gamma in gammas:
-            found = relabel_ratio.curve(rows, gamma, reading)
-            best = min(found, key=lambda value: found[value].mean())
-            steps = relabel_ratio.grid_steps(list(found), best, (1 + gamma) / 2)
-            near += steps <= 1
-            mc = relabel_ratio.c_learning(rows, gamma, "mc")
-            outperformed += bool(len(mc)) and bool(mc.mean() < found[best].mean())
+        for gamma, found in curves.items():
+            best, hypothesis = relabel_ratio.best_of(found), (1 + gamma) / 2
+            near += relabel_ratio.grid_steps(list(found), best, hypothesis) <= 1
+            outperformed += bool(relabel_ratio.c_learning(rows, gamma, "mc").mean() < found[best].mean())
             ideal = relabel_ratio.curve(rows, gamma, reading, "fixed point")
-            exact = min(ideal, key=lambda value: ideal[value].mean(), default=np.nan)
             parts.append(
                 f"γ {gamma}: best λ {best} (KL {spread(found[best], 3)}, {len(found[best])} seeds), hypothesis "
-                f"{(1 + gamma) / 2:.3f}, of the exact fixed point {exact}"
+                f"{hypothesis:.3f}, of the exact fixed point {relabel_ratio.best_of(ideal) if ideal else np.nan}"
             )
-        if parts:
-            holds = near >= min(3, len(gammas))
-            end = "1, where it tends to the true ratio" if reading == "ratio" else "0"
-            why = (
-                f"the best λ of the loss's exact fixed point lies at the end of the grid near {end}; how far a network "
-                "follows is a matter of what it can learn, and near 1 it hardly sees the next states"
-            )
-            lines.append(
-                Line("λ = (1 + γ) / 2 is the best relabelling ratio", "almost exactly", f"{text}: " + "; ".join(parts),
-                     _verdict(holds, f"within one grid step for {near} of {len(gammas)}; {why}"))
-            )  # fmt: skip
-            ours = f"{text}: MC C-learning is better for {outperformed} of {len(gammas)} γ"
-            verdict = _verdict(outperformed == len(gammas))
-            lines.append(Line("C-learning outperforms Q-learning at its best λ", "-", ours, verdict))
-            worst = {gamma: max(found.mean() for found in relabel_ratio.curve(rows, gamma, reading).values())
-                     for gamma in gammas}  # fmt: skip
-            behind = [gamma for gamma in gammas if worst[gamma] > relabel_ratio.uniform_kl(rows, gamma)]
-            ours = f"{text}: " + "; ".join(
-                f"γ {gamma}: worst {worst[gamma]:.3f}, uniform {relabel_ratio.uniform_kl(rows, gamma):.3f}" for gamma in gammas
-            )
-            why = f"for {len(behind)} of {len(gammas)} γ, within λ from 0.1 to 0.999"
-            claim = "Too large or too small a λ makes Q-learning worse than a uniform prediction"
-            lines.append(Line(claim, "-", ours, _verdict(bool(behind), why)))
+        if not parts:
+            continue
+        n, end = len(curves), "1, where it tends to the true ratio" if reading == "ratio" else "0"
+        why = (
+            f"within one grid step for {near} of {n}; the best λ of the loss's exact fixed point lies at the end of the "
+            f"grid near {end}; how far a network follows is a matter of what it can learn, and near 1 it hardly sees "
+            "the next states"
+        )
+        claim = "λ = (1 + γ) / 2 is the best relabelling ratio"
+        lines.append(Line(claim, "almost exactly", f"{text}: " + "; ".join(parts), _verdict(near >= min(3, n), why)))
+        ours = f"{text}: MC C-learning is better for {outperformed} of {n} γ"
+        lines.append(Line("C-learning outperforms Q-learning at its best λ", "-", ours, _verdict(outperformed == n)))
+        worst = {gamma: max(kl.mean() for kl in found.values()) for gamma, found in curves.items()}
+        uniform = {gamma: relabel_ratio.uniform_kl(rows, gamma) for gamma in curves}
+        behind = sum(worst[gamma] > uniform[gamma] for gamma in curves)
+        ours = f"{text}: " + "; ".join(f"γ {g}: worst {worst[g]:.3f}, uniform {uniform[g]:.3f}" for g in curves)
+        claim = "Too large or too small a λ makes Q-learning worse than a uniform prediction"
+        lines.append(Line(claim, "-", ours, _verdict(behind > 0, f"for {behind} of {n} γ, within λ from 0.1 to 0.999")))
     return lines
 
 
-def analytic_lines(rows: Rows) -> list[Line]:
+def analytic_lines(rows: pd.DataFrame) -> list[Line]:
     """:return: The claims on the two examples"""
-    found = summary(rows).values()
-    off = {name: max(abs(one[name] - one["learned"]) for one in found) for name in Formulas._fields}
+    found = analytic_q.summary(rows)
+    off = analytic_q.largest_differences(found)
     parts = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in off.items()]
     ours = f"largest difference to tabular Q-learning: {', '.join(parts)}"
     verdict = _verdict(off["truth"] > 0.05, "Q is not the future; the formulas need the corrections of results/analytic_q.md")
-    first = [one["learned"] for key, one in summary(rows).items() if key[0] == "1"]
-    most = f"{max(first):.3f} ({len(first)} settings)"
-    why = "" if max(first) > 1 else "it cannot be: targets lie within [0, 1]"
+    first = found["learned"][found["example"] == 1]
+    most = f"largest Q of a state for itself: {first.max():.3f} ({len(first)} settings)"
+    why = "" if first.max() > 1 else "it cannot be: targets lie within [0, 1]"
     return [
         Line("Q-learning's fixed point is not the future (two examples)", "closed forms", ours, verdict),
-        Line("Example 1: Q is greater than 1", "above 1", f"largest Q of a state for itself: {most}",
-             _verdict(max(first) > 1, why)),
-    ]  # fmt: skip
+        Line("Example 1: Q is greater than 1", "above 1", most, _verdict(first.max() > 1, why)),
+    ]
 
 
-def locomotion_lines(rows: Rows) -> list[Line]:
+def locomotion_lines(rows: pd.DataFrame) -> list[Line]:
     """:return: The claims on locomotion"""
     lines = []
-    for task in dict.fromkeys(row["task"] for row in rows):
-        gammas = sorted({float(row["gamma"]) for row in rows if row["task"] == task})
+    for task, mine in rows.groupby("task", sort=False):
+        found = {
+            gamma: {method: locomotion.errors_of(rows, task, method, gamma) for method in locomotion.METHODS}
+            for gamma in sorted(set(mine["gamma"]))
+        }
+        found = {gamma: errors for gamma, errors in found.items() if all(map(len, errors.values()))}
+        if not found:
+            continue
         parts, leads = [], []
-        for gamma in gammas:
-            errors = {method: locomotion.values(rows, task, method, gamma) for method in locomotion.METHODS}
-            if all(len(values) for values in errors.values()):
-                means = {method: float(values.mean()) for method, values in errors.items()}
-                leads.append(means["model"] > min(means["mc"], means["td"]))
-                texts = {method: spread(values, 3) for method, values in errors.items()}
-                parts.append(f"γ {gamma}: MC {texts['mc']}, TD {texts['td']}, model {texts['model']}")
-        if parts:
-            holds = not leads[0] and leads[-1]
-            why = "crosses" if holds else "the model is behind throughout" if leads[0] else "the model stays ahead"
-            pairs = [
-                [locomotion.values(rows, task, method, gamma) for method in ("model", "mc")]
-                for gamma in (gammas[0], gammas[-1])
-            ]
-            n = min(len(found) for pair in pairs for found in pair)
-            crossing = sum(bool(pairs[0][0][i] < pairs[0][1][i] and pairs[1][0][i] > pairs[1][1][i]) for i in range(n))
-            why += f", with MC in {crossing} of {n} seeds"
-            lines.append(
-                Line(
-                    f"{task}: the one-step model is better for small γ and worse for large ones",
-                    "-",
-                    f"{'; '.join(parts)} ({n} seeds)",
-                    _verdict(holds, why),
-                )
-            )
+        for gamma, errors in found.items():
+            leads.append(errors["model"].mean() > min(errors["mc"].mean(), errors["td"].mean()))
+            mc, td, model = (spread(errors[method], 3) for method in ("mc", "td", "model"))
+            parts.append(f"γ {gamma}: MC {mc}, TD {td}, model {model}")
+        holds = not leads[0] and leads[-1]
+        why = "crosses" if holds else "the model is behind throughout" if leads[0] else "the model stays ahead"
+        first, last = found[min(found)], found[max(found)]
+        n = min(len(errors[method]) for errors in (first, last) for method in ("model", "mc"))
+        crossing = (first["model"][:n] < first["mc"][:n]) & (last["model"][:n] > last["mc"][:n])
+        claim = f"{task}: the one-step model is better for small γ and worse for large ones"
+        why += f", with MC in {crossing.sum()} of {n} seeds"
+        lines.append(Line(claim, "-", f"{'; '.join(parts)} ({n} seeds)", _verdict(holds, why)))
     return lines
 
 
-def calibration_lines(rows: Rows) -> list[Line]:
+def calibration_lines(rows: pd.DataFrame) -> list[Line]:
     """:return: How well probabilities are calibrated"""
     lines = []
-    for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
+    for task, method in dict.fromkeys(zip(rows["task"], rows["method"], strict=True)):
         errors = calibration.calibration_errors(rows, task, method)
         ours = f"expected calibration error {spread(errors, 4)} ({len(errors)} seeds)"
-        good = "well calibrated (≤ 0.05)" if np.mean(errors) <= 0.05 else "not well calibrated (> 0.05)"
+        good = "well calibrated (≤ 0.05)" if errors.mean() <= 0.05 else "not well calibrated (> 0.05)"
         lines.append(Line(f"(ours) probabilities of events, {task}, {method.upper()}", "-", ours, good))
     return lines
 
 
-SECTIONS: dict[str, Callable[[Rows], list[Line]]] = {
+SECTIONS: dict[str, Callable[[pd.DataFrame], list[Line]]] = {
     "gridworld": gridworld_lines,
     "normalization": normalization_lines,
     "relabel_ratio": relabel_lines,
@@ -285,20 +260,15 @@ def main(argv: list[str]) -> None:
     parser = command_line("paper", __doc__)
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the tables are, and paper.md goes")
     output = parser.parse_args(argv).output
-    lines = [
-        "# The paper's claims about prediction",
-        "",
-        "Made by `python -m sb3_clearning.experiments paper` from the tables in this folder; each comes from the "
-        "experiment of its "
-        "name. Mean ± standard deviation over seeds; differences are paired over seeds, with 95% intervals.",
-        "",
-        "| claim | the paper's number | ours | verdict |",
-        "|---|---|---|---|",
-    ]
+    lines = []
     for name, section in SECTIONS.items():
-        rows = read_rows(output / f"{name}.csv")
-        found = section(rows) if rows else [Line(f"`{name}`", "", "not measured yet", "")]
-        lines += [f"| {line.claim} | {line.theirs} | {line.ours} | {line.verdict} |" for line in found]
-    path = output / "paper.md"
-    path.write_text("\n".join([*lines, ""]))
-    print(path.read_text())
+        path = output / f"{name}.csv"
+        lines += section(read_frame(path)) if path.exists() else [Line(f"`{name}`", "", "not measured yet", "")]
+    text = (
+        "Made by `python -m sb3_clearning.experiments paper` from the tables in this folder; each comes from the experiment "
+        "of its name. Mean ± standard deviation over seeds; differences are paired over seeds, with 95% intervals."
+    )
+    report = ["# The paper's claims about prediction", "", text, ""]
+    report += markdown(["claim", "the paper's number", "ours", "verdict"], lines)
+    (output / "paper.md").write_text("\n".join([*report, ""]))
+    print((output / "paper.md").read_text())

@@ -9,16 +9,17 @@ networks stands what they would learn if they were perfect: the fixed point of t
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
-from sb3_clearning.envs.gridworld import MOVES, all_cells, next_cell
+from sb3_clearning.envs.gridworld import MOVES, all_cells, future_distribution, next_cell
 from sb3_clearning.experiments.gridworld import PAPER, log_densities
-from sb3_clearning.experiments.gridworld_data import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed, true_future
-from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
-from sb3_clearning.experiments.tables.statistics import half_width
+from sb3_clearning.experiments.gridworld_data import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed
+from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
+from sb3_clearning.experiments.tables.statistics import by_seed, half_width
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.training import TrainingSettings
 
@@ -31,12 +32,7 @@ FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total", "unifor
 
 @dataclass(frozen=True)
 class Setting:
-    """
-    One training of all seeds.
-
-    :param training: How the networks are trained
-    :param exact: Whether the fixed point of Q-learning is computed instead of training networks
-    """
+    """One training of all seeds, or with ``exact`` the fixed point of Q-learning instead of networks."""
 
     training: TrainingSettings
     exact: bool = False
@@ -91,7 +87,7 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
     for reading in ("ratio", "density") if training.method == "q" else ("ratio",):
         for number, seed in enumerate(experiments):
             density = log_densities(logits[number], seed, training.method, reading, 0.0)
-            truth = true_future(seed, training.gamma)
+            truth = future_distribution(seed.evaluated, training.gamma)
             found, uniform = errors(density, truth), errors(np.zeros_like(density), truth)
             numbers = {"kl": round(found.kl, 6), "total": round(found.total, 6), "uniform_kl": round(uniform.kl, 6)}
             yield {"gamma": gamma, "method": method, "lambda": ratio, "reading": reading, "seed": number, **numbers}
@@ -99,32 +95,28 @@ def measure(setting: Setting, seeds: int) -> Iterator[dict[str, Any]]:
 
 def is_done(setting: Setting, rows: Rows, seeds: int) -> bool:
     """:return: Whether the table has all of its rows"""
-    found = {row["seed"] for row in rows if (row["gamma"], row["method"], row["lambda"]) == setting.key}
-    return found >= {str(seed) for seed in range(seeds)}
+    return has_rows(rows, ("gamma", "method", "lambda", "seed"), [(*setting.key, seed) for seed in range(seeds)])
 
 
-def curve(rows: Rows, gamma: float, reading: str, method: str = "q") -> dict[float, np.ndarray]:
-    """
-    :param method: "q" or "fixed point"
-    :return: For each lambda the seeds' KL
-    """
-    found: dict[float, dict[str, float]] = {}
-    for row in rows:
-        if (row["gamma"], row["method"], row["reading"]) == (str(gamma), method, reading):
-            found.setdefault(float(row["lambda"]), {})[row["seed"]] = float(row["kl"])
-    return {value: np.array([found[value][seed] for seed in sorted(found[value])]) for value in sorted(found)}
+def curve(rows: pd.DataFrame, gamma: float, reading: str, method: str = "q") -> dict[float, pd.Series]:
+    """:return: For each lambda the seeds' KL. The method is "q" or "fixed point"."""
+    mine = rows[(rows["gamma"] == gamma) & (rows["method"] == method) & (rows["reading"] == reading)]
+    return {value: by_seed(group, "kl") for value, group in mine.groupby("lambda")}
 
 
-def c_learning(rows: Rows, gamma: float, method: str) -> np.ndarray:
+def best_of(found: dict[float, pd.Series]) -> float:
+    """:return: The lambda with the least mean KL"""
+    return min(found, key=lambda value: found[value].mean())
+
+
+def c_learning(rows: pd.DataFrame, gamma: float, method: str) -> pd.Series:
     """:return: The seeds' KL"""
-    found = {row["seed"]: float(row["kl"]) for row in rows if (row["gamma"], row["method"]) == (str(gamma), method)}
-    return np.array(list(found.values()))
+    return by_seed(rows, "kl", gamma=gamma, method=method)
 
 
-def uniform_kl(rows: Rows, gamma: float) -> float:
+def uniform_kl(rows: pd.DataFrame, gamma: float) -> float:
     """:return: The mean KL of a uniform prediction over seeds"""
-    found = {row["seed"]: float(row["uniform_kl"]) for row in rows if row["gamma"] == str(gamma)}
-    return float(np.mean(list(found.values())))
+    return float(by_seed(rows, "uniform_kl", gamma=gamma).mean())
 
 
 def grid_steps(lambdas: list[float], best: float, predicted: float) -> int:
@@ -133,51 +125,37 @@ def grid_steps(lambdas: list[float], best: float, predicted: float) -> int:
     return abs(lambdas.index(best) - nearest)
 
 
-def gammas_of(rows: Rows) -> list[float]:
-    """:return: Its discount factors"""
-    return sorted({float(row["gamma"]) for row in rows})
-
-
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    text = (
-        "Made by `python -m sb3_clearning.experiments relabel_ratio`. The λ with the least mean KL over seeds, against "
-        "the hypothesis "
-        "(1 + γ) / 2; KL mean ± standard deviation over seeds. *Fixed point*: the best λ, and its KL, if the networks learned "
-        "exactly what the loss asks for."
-    )
-    lines = [
-        "",
-        "| γ | reading | (1 + γ) / 2 | best λ | grid steps between | KL at best λ | KL next to (1 + γ) / 2 | worst KL | "
-        "KL of TD | KL of MC | KL of uniform | fixed point |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for gamma in gammas_of(rows):
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The table of the report"""
+    lines = []
+    for gamma in sorted(set(rows["gamma"])):
         for reading in ("ratio", "density"):
             found = curve(rows, gamma, reading)
             if not found:
                 continue
-            best = min(found, key=lambda value: found[value].mean())
-            predicted = (1 + gamma) / 2
+            best, predicted = best_of(found), (1 + gamma) / 2
             near = min(found, key=lambda value: abs(value - predicted))
-            td, mc = (spread(c_learning(rows, gamma, method), 3) for method in ("td", "mc"))
             worst = max(found, key=lambda value: found[value].mean())
-            ideal = {value: float(kl.mean()) for value, kl in curve(rows, gamma, reading, "fixed point").items()}
-            at = min(ideal, key=lambda value: ideal[value], default=None)
-            exact = "" if at is None else f"{ideal[at]:.3f} (λ {at})"
+            ideal = curve(rows, gamma, reading, "fixed point")
+            exact = f"{ideal[best_of(ideal)].mean():.3f} (λ {best_of(ideal)})" if ideal else ""
+            steps = grid_steps(list(found), best, predicted)
+            others = [spread(c_learning(rows, gamma, method), 3) for method in ("td", "mc")]
             lines.append(
-                f"| {gamma} | {reading} | {predicted:.3f} | {best} | {grid_steps(list(found), best, predicted)} | "
-                f"{spread(found[best], 3)} | {spread(found[near], 3)} | {found[worst].mean():.3f} (λ {worst}) | "
-                f"{td} | {mc} | {uniform_kl(rows, gamma):.3f} | {exact} |"
+                [
+                    *(gamma, reading, f"{predicted:.3f}", best, steps, spread(found[best], 3), spread(found[near], 3)),
+                    *(f"{found[worst].mean():.3f} (λ {worst})", *others, f"{uniform_kl(rows, gamma):.3f}", exact),
+                ]
             )
-    write_report(path, "The relabelling ratio of Q-learning", text, lines, rows)
+    header = [
+        *("γ", "reading", "(1 + γ) / 2", "best λ", "grid steps between", "KL at best λ", "KL next to (1 + γ) / 2", "worst KL"),
+        *("KL of TD", "KL of MC", "KL of uniform", "fixed point"),
+    ]
+    return markdown(header, lines)
 
 
-def plot(rows: Rows, path: Path) -> None:
-    """Draw the picture."""
-    from matplotlib.figure import Figure
-
-    gammas = gammas_of(rows)
+def plot(rows: pd.DataFrame) -> Figure:
+    """:return: The picture"""
+    gammas = sorted(set(rows["gamma"]))
     figure = Figure(figsize=(3.4 * len(gammas), 3.8), layout="constrained")
     for axes, gamma in zip(np.atleast_1d(figure.subplots(1, len(gammas))), gammas, strict=True):
         for reading, colour in (("ratio", "tab:blue"), ("density", "tab:cyan")):
@@ -185,9 +163,8 @@ def plot(rows: Rows, path: Path) -> None:
             means, widths = [values.mean() for values in found.values()], [half_width(values) for values in found.values()]
             axes.errorbar(list(found), means, widths, marker=".", color=colour, label=f"Q-learning, {reading}")
             ideal = curve(rows, gamma, reading, "fixed point")
-            axes.plot(
-                list(ideal), [kl.mean() for kl in ideal.values()], ":", color=colour, label=f"its fixed point, {reading}"
-            )
+            means = [kl.mean() for kl in ideal.values()]
+            axes.plot(list(ideal), means, ":", color=colour, label=f"its fixed point, {reading}")
         for method, style in (("mc", "--"), ("td", ":")):
             values = c_learning(rows, gamma, method)
             if len(values):
@@ -201,12 +178,19 @@ def plot(rows: Rows, path: Path) -> None:
     figure.axes[0].set_ylabel("KL divergence")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
-    figure.savefig(path, dpi=130)
+    return figure
+
+
+TEXT = (
+    "The λ with the least mean KL over seeds, against the hypothesis (1 + γ) / 2; KL mean ± standard deviation over seeds. "
+    "*Fixed point*: the best λ, and its KL, if the networks learned exactly what the loss asks for."
+)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("relabel_ratio", __doc__, seeds=10, quick_seeds=2)
+    title = "The relabelling ratio of Q-learning"
+    command = SweepCommand("relabel_ratio", __doc__, title, TEXT, seeds=10, quick_seeds=2)
     options = command.parse(argv)
     done, work = partial(is_done, seeds=options.seeds), partial(measure, seeds=options.seeds)
-    command.run(options, FIELDS, settings(options.quick), done, work, write_table, plot)
+    command.run(options, FIELDS, settings(options.quick), done, work, table, plot)

@@ -15,9 +15,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch as th
+from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read, make_env
-from sb3_clearning.experiments.tables.sweep import SweepCommand
+from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.plots import background_of, expected_picture
 from sb3_clearning.replay.datasets import read_dataset
@@ -58,7 +59,6 @@ class Camera:
     """
     Renders stored states, all with the same view.
 
-    :param name: The task
     :param states: States that the view should hold
     :param size: Height of a picture
     """
@@ -92,10 +92,7 @@ class Camera:
 
 
 def save_small(figure: Any, path: Path) -> None:
-    """
-    :param figure: A figure with photographs, which PNG stores badly
-    :param path: The picture to write, with 256 colours, rare ones too
-    """
+    """Write a figure with photographs, which PNG stores badly, with 256 colours, rare ones too."""
     from PIL import Image
 
     whole = BytesIO()
@@ -107,7 +104,6 @@ def draw(
     name: str, experience: Experience, batches: int, n_candidates: int, gammas: tuple[float, ...], path: Path, seed: int = 0
 ) -> None:
     """Draw states of one episode and their expected futures."""
-    from matplotlib.figure import Figure
     from tqdm.auto import tqdm
 
     states = np.asarray(experience.observations)
@@ -146,13 +142,15 @@ def draw(
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("visions", __doc__, seeds=1)
-    arguments = command.parser
+    arguments = command_line("visions", __doc__)
     arguments.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     arguments.add_argument("--data", type=Path, default=DATA, help="where locomotion_data has written")
     arguments.add_argument("--batches", type=int, default=3000, help="(the paper: 30000)")
     arguments.add_argument("--candidates", type=int, default=300, help="states to render (the paper: 1000)")
-    options = command.parse(argv)
+    arguments.add_argument("--quick", action="store_true", help="a small version in a minute, to see that it works")
+    arguments.add_argument("--output", type=Path, default=RESULTS, help="where the pictures are written")
+    options = arguments.parse_args(argv)
+    options.output.mkdir(parents=True, exist_ok=True)
     th.set_num_threads(1)
     gammas: tuple[float, ...] = GAMMAS
     if options.quick:

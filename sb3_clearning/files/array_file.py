@@ -22,12 +22,7 @@ class UnreadableFileError(ValueError):
 
 
 def to_bytes(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-    """
-    :param kind: What the file is: "buffer", "checkpoint", …
-    :param content: A JSON document
-    :param arrays: The arrays by name
-    :return: The file's bytes
-    """
+    """:return: The bytes of a file of some kind ("buffer", "checkpoint", …) with a JSON document and arrays"""
     from safetensors.numpy import save
 
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -37,12 +32,7 @@ def to_bytes(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) 
 
 
 def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """
-    :param kind: What the file should be
-    :param data: The file's bytes
-    :param where: The file's name in errors
-    :return: Its JSON document and its arrays, which are read-only
-    """
+    """:return: The JSON document of such a file and its arrays, which are read-only. Errors name it ``where``"""
     from safetensors.numpy import load
 
     try:
@@ -74,22 +64,14 @@ def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[st
 
 
 def write_arrays(path: Path, kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """
-    Write a file of :func:`to_bytes` atomically.
-
-    :return: The SHA-256 of its bytes
-    """
+    """:return: The SHA-256 of a file of :func:`to_bytes`, which is written atomically"""
     data = to_bytes(kind, content, arrays)
     write_whole(path, data)
     return hashlib.sha256(data).hexdigest()
 
 
 def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """
-    Read a file of :func:`write_arrays`, as :func:`from_bytes` does.
-
-    :param sha256: The expected SHA-256 of its bytes, if known
-    """
+    """:return: What :func:`from_bytes` returns for a file of :func:`write_arrays`, whose SHA-256 may be known"""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:

@@ -147,10 +147,7 @@ class ResumableCheckpoint(BaseCallback):
         return late >= self.every // 2 or not self.model.replay_buffer.has_open_episodes
 
     def _write(self, within_episodes: bool = False, reset: bool = True) -> None:
-        """
-        :param within_episodes: Whether to leave the episodes in progress
-        :param reset: Whether the environments can be reset
-        """
+        """Write a checkpoint, if possible after a ``reset`` of the environments and not within their episodes."""
         model = self.model
         check_finite_weights(model)
         if not within_episodes:

@@ -24,14 +24,7 @@ def _number(path: Path) -> int:
 
 
 class Checkpoint(NamedTuple):
-    """
-    A checkpoint, completely read.
-
-    :param path: Its file
-    :param content: Its JSON document
-    :param arrays: Its arrays
-    :param buffer: The buffer's steps, as one segment's arrays
-    """
+    """A checkpoint, completely read. ``buffer`` are the buffer's steps, as one segment's arrays."""
 
     path: Path
     content: dict[str, Any]
@@ -66,11 +59,7 @@ class CheckpointFolder:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def write(self, content: dict[str, Any], arrays: dict[str, np.ndarray], ring: EpisodeRing) -> Path:
-        """
-        Write a checkpoint, after a segment of what is new in the buffer.
-
-        :return: The checkpoint's file
-        """
+        """:return: The checkpoint's file. It is written after a segment of what is new in the buffer"""
         if self._last_number is None:
             self._last_number = max(map(_number, self.paths()), default=0)
         number = self._last_number + 1
@@ -93,10 +82,7 @@ class CheckpointFolder:
         return path
 
     def remove_old(self, newest: Path, keep: int) -> None:
-        """
-        :param newest: The newest checkpoint
-        :param keep: How many stay, the newest included
-        """
+        """Keep the newest checkpoint and those before it, ``keep`` in all."""
         kept = [path for path in self.paths() if _number(path) <= _number(newest)][:keep]
         named = {segment["file"] for path in kept for segment in self._segments_of.get(path, ())}
         if not all(path in self._segments_of for path in kept):

@@ -22,7 +22,6 @@ def explain_env_failures(env: VecEnv | None, on_death: Callable[[], None], hint:
     """
     Turn the death of an environment's process into a clear error, and leave no process behind.
 
-    :param env: The environments
     :param on_death: Called when a process has died, before the error is raised
     :param hint: Returns what errors say about resuming, or nothing
     """
@@ -110,7 +109,6 @@ class StepTimeout(VecEnvWrapper):
     Subprocesses are ended. Environments in this process are interrupted if they hang in Python. It uses the system's alarm, so
     it works only in the main thread, and not on Windows.
 
-    :param venv: The vectorized environments
     :param seconds: How long a step or a reset may take
     """
 

@@ -16,8 +16,6 @@ def run_lock(folder: Path, name: str = "run.lock", seconds: float = 0.0, error: 
     """
     Lock a folder, which is created if it does not exist. The system releases it when the process ends, however it ends.
 
-    :param folder: The folder
-    :param name: The name of the lock's file
     :param seconds: How long to wait for a process that holds it
     :param error: What is raised if it still does; None: a :class:`FolderInUseError`
     """

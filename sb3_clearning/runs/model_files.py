@@ -47,8 +47,6 @@ class ModelFiles(ResumableTD3):
 
         :param observation_space: A Dict with ``observation``, ``achieved_goal`` and ``desired_goal``
         :param action_space: A Box with finite bounds
-        :param policy: The policy model to use
-        :param arguments: The other arguments of the algorithm
         :return: The model
         """
         check_goal_space(observation_space)
@@ -136,10 +134,8 @@ class ModelFiles(ResumableTD3):
         """
         Build a model from a file of :meth:`export`, for prediction, evaluation and further training.
 
-        :param path: The file
         :param env: The environment to learn in, in a VecNormalize if the agent had one. Prediction needs none; its
             observations must be normalized already
-        :param device: The device
         :param arguments: Arguments that replace the exported ones. Python objects such as functions are not exported and have
             to be passed again
         :return: The model

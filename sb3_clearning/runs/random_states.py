@@ -13,10 +13,7 @@ from sb3_clearning.files.array_file import UnreadableFileError
 
 
 def snapshot_random_states(action_space: spaces.Space | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """
-    :param action_space: The action space, which the uniform warm-up draws from; None: leave it out
-    :return: The JSON part of the states, and their arrays
-    """
+    """:return: The JSON part of the states, and their arrays. The uniform warm-up draws from the action space"""
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     generator = None if action_space is None else action_space.np_random.bit_generator

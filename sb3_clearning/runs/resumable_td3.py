@@ -77,7 +77,6 @@ class ResumableTD3(TD3):
         """
         Truncate the episodes in progress and begin new ones.
 
-        :param seed: The seed of the new ones
         :param reset: Whether to reset the environments now; if not, only a run resumed from this checkpoint does
         """
         self.end_episodes()
@@ -220,10 +219,7 @@ class ResumableTD3(TD3):
                 raise UnreadableFileError("The checkpoint's last observations do not fit the observation space.")
 
     def restore_generators(self, checkpoint: Checkpoint, noises: bool) -> None:
-        """
-        :param checkpoint: The checkpoint
-        :param noises: Whether to restore the noises, too; else new episodes have begun
-        """
+        """:param noises: Whether to restore the noises, too; else new episodes have begun"""
         if noises:
             self.noises().restore(checkpoint.content["noise"], checkpoint.arrays)
         restore_random_states(self.action_space, checkpoint.content["random"], checkpoint.arrays)

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeLog:
-    """
-    A reset of all environments with a known seed, and the actions since. Replaying it reproduces the environments.
-
-    :param seed: The seed
-    :param actions: The actions, ``(n_envs, …)`` for each step
-    """
+    """A reset of all environments with a known seed, and the actions since. Replaying it reproduces the environments."""
 
     def __init__(self, seed: int, actions: Iterable[np.ndarray] = ()):
         self.seed = seed
@@ -105,12 +100,7 @@ class RunSession:
         self.last_checkpoint = checkpoint.path.resolve()
 
     def write_checkpoint(self, model: "ResumableTD3", files: CheckpointFolder, schedule: dict[str, Any]) -> Path:
-        """
-        Write the state between two steps.
-
-        :param schedule: What the callback needs to continue its schedule
-        :return: The checkpoint's file
-        """
+        """:return: The file of a checkpoint between two steps. It also holds the callback's schedule"""
         model_content, model_arrays = snapshot_model(model)
         run_content, run_arrays = model.snapshot_run()
         content = {**model_content, **run_content, **schedule}

@@ -4,7 +4,7 @@ The build step that adds the import hook, the hyperparameters and the configurat
 setuptools loads this file by its path, so it imports nothing from the package.
 """
 
-import os
+from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
@@ -25,22 +25,18 @@ class BuildWithStartupHook(build_py):
     def run(self) -> None:
         """Build the modules, then add our files."""
         super().run()
-        project = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+        project = Path(__file__).resolve().parents[2]
         if self.editable_mode:
             # The package stays in the checkout with its folders; only the hook goes to site-packages.
-            root = self.get_finalized_command("install").install_lib
+            root = Path(self.get_finalized_command("install").install_lib)
         else:
-            root = self.build_lib
+            root = Path(self.build_lib)
             for folder in CONFIGURATION_FOLDERS:
-                target = os.path.join(root, "sb3_clearning", folder)
-                self.mkpath(target)
-                for name in sorted(os.listdir(os.path.join(project, folder))):
-                    if name.endswith((".yml", ".py")):
-                        self.copy_file(os.path.join(project, folder, name), os.path.join(target, name))
-        self.mkpath(root)
-        self.copy_file(
-            os.path.join(project, "sb3_clearning", "zoo", "import_hook.py"), os.path.join(root, f"{HOOK_MODULE}.py")
-        )
+                self.mkpath(str(root / "sb3_clearning" / folder))
+                for path in sorted((project / folder).iterdir()):
+                    if path.suffix in (".yml", ".py"):
+                        self.copy_file(str(path), str(root / "sb3_clearning" / folder / path.name))
+        self.mkpath(str(root))
+        self.copy_file(str(project / "sb3_clearning" / "zoo" / "import_hook.py"), str(root / f"{HOOK_MODULE}.py"))
         for name, text in STARTUP_FILES.items():
-            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
-                file.write(text)
+            (root / name).write_text(text, encoding="utf-8")

@@ -11,17 +11,13 @@ FOLDERS = ("hyperparams", "zoo_configs")
 
 
 def configuration_folder(name: str) -> Path:
-    """
-    :param name: "hyperparams" or "zoo_configs"
-    :return: the folder, inside the installed package or next to it in a checkout
-    """
+    """:return: The folder "hyperparams" or "zoo_configs", inside the installed package or next to it in a checkout"""
     package = Path(__file__).resolve().parent.parent
     return package / name if (package / name).is_dir() else package.parent / name
 
 
 def find_configuration(algo: str, config: str) -> str:
     """
-    :param algo: the algorithm's name in rl-zoo3
     :param config: a path, a Python module, the name of one of our files with or without its folder, or rl-zoo3's default
         path, which does not exist for our algorithms
     :return: the configuration to read

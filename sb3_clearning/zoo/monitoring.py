@@ -13,9 +13,7 @@ from sb3_clearning.goal_spaces import goal_distance
 
 
 class GoalInfo(gym.Wrapper):
-    """
-    Adds ``distance`` to the info of every step of a goal env, and ``is_success`` where the simulator says ``success``.
-    """
+    """Adds ``distance`` to the info of every step of a goal env, and ``is_success`` where the simulator says ``success``."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """:return: The first observation and its info"""

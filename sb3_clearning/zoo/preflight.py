@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import difflib
-import inspect
 import io
 from collections.abc import Collection
 from typing import Any
@@ -14,6 +13,7 @@ from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_clearning.checks import UsageError, is_number
+from sb3_clearning.common.arguments import argument_names
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.runs.random_states import preserved_random_states
 from sb3_clearning.zoo.algorithms import algorithms
@@ -29,18 +29,14 @@ SMALL_BUFFER = 1000
 
 
 def reason(error: Exception) -> str:
-    """
-    :param error: an error of rl-zoo3, an env or an algorithm
-    :return: its message in one line, with its type unless that is ValueError
-    """
+    """:return: An error's message in one line, with its type unless that is ValueError"""
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
 
 
 def check_hyperparams(algo: str, hyperparams: dict[str, Any]) -> None:
     """Raise an error for a hyperparameter that the algorithm does not have."""
-    known = [name for name in inspect.signature(algorithms()[algo].__init__).parameters if not name.startswith(("_", "self"))]
-    known.append("noise_type")  # rl-zoo3 turns it into the action noise
+    known = ["policy", "env", *argument_names(algorithms()[algo]), "noise_type"]  # rl-zoo3 makes the action noise of the last
     for name in hyperparams:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -85,11 +81,7 @@ def probe_env(algo: str, env_id: str, env: VecEnv) -> list[str]:
 
 
 def make_model(manager: Any, hyperparams: dict[str, Any], env: VecEnv, drawn: Collection[str]) -> None:
-    """
-    Build the model, or load the agent to continue with, to see whether it works.
-
-    :param drawn: arguments that the trials of a study draw: what the hyperparameters say about them does not matter
-    """
+    """Build the model, or load the agent to continue with, to see whether it works with what trials do not draw."""
     # Copies, because a constructor may write into its arguments.
     hyperparams = {name: dict(value) if isinstance(value, dict) else value for name, value in hyperparams.items()}
     try:
@@ -116,8 +108,6 @@ def preflight(manager: Any, hyperparams: dict[str, Any], drawn: Collection[str])
     Build the envs and the model of a run, on a copy of the manager, on the CPU, with a small buffer, without output. The
     random states are restored.
 
-    :param manager: rl-zoo3's ExperimentManager, with its wrappers
-    :param hyperparams: the model's arguments
     :param drawn: arguments that the trials of a study draw
     :return: the goal columns that the env's infos have
     """

@@ -57,11 +57,7 @@ _REGISTER = {
 
 
 def register_in(module: ModuleType) -> None:
-    """
-    Add ours to one module of rl-zoo3. A second call changes nothing.
-
-    :param module: an imported module of rl-zoo3; only the four that hold registries are changed
-    """
+    """Add ours to a module of rl-zoo3, if it holds a registry. A second call changes nothing."""
     if module.__name__ in _REGISTER:
         _REGISTER[module.__name__](module)
 

@@ -88,11 +88,7 @@ def check_parts(algo: str, parts: Any) -> list[str]:
 def sample_params(
     trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any], algo: str = "clearning"
 ) -> dict[str, Any]:
-    """
-    Draw hyperparameters. The signature is that of rl-zoo3's samplers; only the trial and the algorithm are used.
-
-    :return: arguments of the algorithm
-    """
+    """:return: Drawn arguments of the algorithm. The signature is rl-zoo3's; only the trial and the algorithm are used"""
     parts: Iterable[str] = trial.user_attrs.get(SEARCH_ATTRIBUTE) or default_parts(algo)
     for part in parts:
         PARTS[part](trial)
@@ -104,11 +100,7 @@ def sample_params(
 
 
 def convert_params(sampled_params: dict[str, Any]) -> dict[str, Any]:
-    """
-    Turn the parameters of a trial into arguments of the algorithm. `--trial-id` uses it, too.
-
-    :return: arguments of the algorithm
-    """
+    """:return: The arguments of the algorithm for the parameters of a trial. `--trial-id` uses it, too"""
     hyperparams = dict(sampled_params)
     if "one_minus_gamma" in hyperparams:
         hyperparams["gamma"] = 1 - hyperparams.pop("one_minus_gamma")

@@ -41,11 +41,7 @@ def _file_of(storage: str) -> Path | None:
 
 
 def load_study(storage: str, study_name: str) -> optuna.Study:
-    """
-    :param storage: a database's URL, or the path of a journal, which ends in ``.log``
-    :param study_name: the study's name
-    :return: the study
-    """
+    """:return: The study in a database's URL, or in a journal, whose path ends in ``.log``"""
     with _one_line_errors(storage):
         file = _file_of(storage)
         if file is not None and not file.is_file():  # Optuna would create it
@@ -58,11 +54,7 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
 
 
 def open_storage(storage: str) -> None:
-    """
-    Create the tables of a new storage. Of two workers that do so at the same moment one gets an error and tries again.
-
-    :param storage: a database's URL; a journal's path needs nothing
-    """
+    """Create the tables of a new database. Of two workers that do so at the same moment one gets an error and tries again."""
     if storage.endswith(".log"):
         return
     with _one_line_errors(storage):

@@ -18,7 +18,6 @@ def write_report(study: optuna.Study, folder: Path, n_best: int = 5) -> None:
     Write ``trials.csv``, ``importances.png``, ``slices.png`` and a summary, ``study.md``.
 
     :param study: a study with at least two complete trials
-    :param folder: where to write
     :param n_best: number of trials in the summary
     """
     import matplotlib

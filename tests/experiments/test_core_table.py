@@ -61,7 +61,8 @@ def test_run_records_its_evaluation_seed_in_an_older_table(tmp_path: Path, monke
 
     monkeypatch.setattr(core, "evaluate_goals", evaluate)
     monkeypatch.setitem(core.TASKS, "FetchReach-v4", core.TASKS["FetchReach-v4"]._replace(steps=10))
-    core.main(["--run", "FetchReach-v4", "0", "--evaluation-seed", "5", "--output", str(path)])
+    core.add_columns(path, core.FIELDS)
+    core.run_one("FetchReach-v4", 0, path, {}, evaluation_seed=5)
     first, *new = read_rows(path)
     assert first == {**old, "evaluation_seed": "", "success_any_time": ""}
     assert [line["step"] for line in new] == ["2", "4", "6", "8", "10"]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 
@@ -126,7 +127,9 @@ def test_the_fixed_point_is_where_targets_average_to_q_and_tends_to_the_future_s
 def test_intervals() -> None:
     values = np.array([1.0, 2.0, 4.0])
     assert np.isclose(half_width(values), 4.302653 * np.std(values, ddof=1) / np.sqrt(3))
-    assert paired_interval({0: 1.0, 1: 3.0, 5: 9.0}, {0: 0.0, 1: 0.0, 2: 7.0}, 1) == "+2.0 [-10.7, +14.7]"
+    assert (
+        paired_interval(pd.Series({0: 1.0, 1: 3.0, 5: 9.0}), pd.Series({0: 0.0, 1: 0.0, 2: 7.0}), 1) == "+2.0 [-10.7, +14.7]"
+    )
     assert relabel_ratio.grid_steps([0.5, 0.7, 0.9], 0.5, 0.86) == 2
 
 
@@ -150,25 +153,25 @@ def _done(setting: int, rows: list[dict[str, str]]) -> bool:
 )
 def test_a_verdict_on_sums_says_its_rule(totals: tuple[float, float], verdict: str) -> None:
     rows = [
-        {"setting": "on-policy", "method": "TD", "reading": "ratio", "seed": str(seed), "total": str(total)}
+        {"setting": "on-policy", "method": "TD", "reading": "ratio", "seed": seed, "total": total}
         for seed, total in enumerate(totals)
     ]
-    (line,) = paper.normalization_lines(rows)
+    (line,) = paper.normalization_lines(pd.DataFrame(rows))
     assert line.verdict == verdict
     assert line.ours.endswith(f"(2 seeds), from {totals[0]:.2f} to {totals[1]:.2f}")
 
 
 @pytest.mark.parametrize(
     ("other", "verdict"),
-    [("0.25", "agrees: the means are less than 0.1 apart"), ("0.35", "does not agree: the means are at least 0.1 apart")],
+    [(0.25, "agrees: the means are less than 0.1 apart"), (0.35, "does not agree: the means are at least 0.1 apart")],
 )
-def test_a_verdict_on_similar_errors_says_its_rule(other: str, verdict: str) -> None:
+def test_a_verdict_on_similar_errors_says_its_rule(other: float, verdict: str) -> None:
     rows = [
-        {"setting": "on-policy", "method": method, "reading": "ratio", "seed": str(seed), "kl": kl}
-        for method, kl in (("MC", "0.2"), ("TD", other))
+        {"setting": "on-policy", "method": method, "reading": "ratio", "seed": seed, "kl": kl}
+        for method, kl in (("MC", 0.2), ("TD", other))
         for seed in range(2)
     ]
-    assert [line.verdict for line in paper.gridworld_lines(rows)] == [verdict]
+    assert [line.verdict for line in paper.gridworld_lines(pd.DataFrame(rows))] == [verdict]
 
 
 def test_a_sweep_writes_rows_as_they_come_and_resumes(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardized
     pytest.importorskip("mujoco")
     task = locomotion_data.TASKS["hopper"]
     agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048.zip", "scaling_2048.pkl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048_steps.zip", "model_vecnormalize_2048_steps.pkl"]
     again = locomotion_data.train_agent(task, 2048, 0, tmp_path)  # nothing is left to do
     states = np.random.default_rng(0).normal(size=(5, 11))
     seen = again.scaling.obs_rms
@@ -226,7 +229,7 @@ def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardized
         assert np.allclose(one.act(states), expected, atol=1e-5)
     longer = locomotion_data.train_agent(task, 4096, 0, tmp_path)
     assert longer.model.num_timesteps == 4096
-    assert [path.name for path in tmp_path.glob("model_*")] == ["model_4096.zip"]
+    assert (tmp_path / "model_4096_steps.zip").exists()
     data = locomotion_data.collect(task, longer, 400, seed=3)
     assert data["observations"].shape == (400, 12)
     inside = ~(data["terminations"] | data["truncations"])[:-1]

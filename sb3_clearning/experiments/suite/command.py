@@ -91,8 +91,10 @@ def main(argv: list[str]) -> None:
 
 def report(matrix: str, runs: list[Run], suite: Suite, output: OutputFolder) -> Path:
     """:return: The report"""
-    from sb3_clearning.experiments.suite.report import write_report
-
+    try:
+        from sb3_clearning.experiments.suite.report import write_report
+    except ImportError as error:
+        raise SystemExit(f'The report cannot be made ({error}): pip install "sb3_clearning[experiments]"') from error
     if not output.table.exists():
         raise UsageError(f"There is no {output.table}: start the runs first, or pass their folder as --output.")
     return write_report(matrix, output.rows(), runs, suite.non_baselines(), output.folder)

@@ -2,9 +2,8 @@
 
 import dataclasses
 import importlib
-import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import gymnasium as gym
 import yaml
 
 from sb3_clearning.checks import UsageError
+from sb3_clearning.common.arguments import argument_names
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 
 #: The file of the package.
@@ -98,10 +98,7 @@ class Suite:
 
     @classmethod
     def load(cls, paths: Iterable[Path] = ()) -> "Suite":
-        """
-        :param paths: The user's files. Their entries are added to those of the package's file, or overwrite them
-        :return: The suite
-        """
+        """:return: The package's suite; entries of the user's files are added to it, or overwrite its own"""
         suite = cls()
         for path in (SHIPPED, *paths):
             try:
@@ -143,9 +140,9 @@ class Suite:
 
     def runs(
         self,
-        matrices: Iterable[str],
-        tasks: Iterable[str] | None = None,
-        methods: Iterable[str] | None = None,
+        matrices: Sequence[str],
+        tasks: Sequence[str] | None = None,
+        methods: Sequence[str] | None = None,
         seeds: Iterable[int] | None = None,
         steps: int | None = None,
     ) -> list[Run]:
@@ -154,7 +151,6 @@ class Suite:
         :param methods: Select these methods; methods outside the matrices are added
         :return: The runs, each once, the cheap ones first
         """
-        matrices, tasks, methods = list(matrices), list(tasks or ()) or None, list(methods or ()) or None
         of_each = self.runs_of_each(matrices, tasks, methods, seeds, steps)
         chosen = _each_once(run for runs in of_each.values() for run in runs)
         for kind, wanted in (("task", tasks), ("method", methods)):
@@ -215,10 +211,7 @@ class Suite:
         return [name for name, method in self.methods.items() if method.get("reward") or not method.get("baseline", True)]
 
     def run(self, task: str, method: str, seed: int, steps: int | None = None, evaluation_seed: int | None = None) -> Run:
-        """
-        :param evaluation_seed: The seed of the first evaluation episode instead of the usual one
-        :return: The run
-        """
+        """:return: The run; its evaluation episodes have the usual seeds, or begin with ``evaluation_seed``"""
         of_task, of_method = self.tasks[task], self.methods[method]
         own_steps = _number(of_task.get("steps", 30_000), "steps", task)
         shared = {**self.arguments, **(of_task.get("arguments") or {})}
@@ -279,21 +272,9 @@ def find_algorithm(name: str, method: str) -> type:
     return found
 
 
-def argument_names(algorithm: type) -> set[str]:
-    """:return: The names of an algorithm's arguments, with those of base classes that it passes on"""
-    names: set[str] = set()
-    for base in algorithm.__mro__:
-        if "__init__" in base.__dict__:
-            parameters = inspect.signature(base.__init__).parameters  # type: ignore[misc]
-            names |= {name for name in parameters if not name.startswith("_")}
-            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
-                break
-    return names - {"self", "policy", "env", "seed"}  # set by the run
-
-
 def check_arguments(run: Run) -> None:
     """Raise an error for arguments that the algorithm does not have, before any run is started."""
-    known = argument_names(find_algorithm(run.algorithm, run.method))
+    known = set(argument_names(find_algorithm(run.algorithm, run.method))) - {"seed"}  # set by the run
     unknown = sorted(map(str, set(run.arguments) - known))
     if unknown:
         raise UsageError(

@@ -1,28 +1,18 @@
 """The pictures of the report."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.suite.intervals import IntervalEstimate, curve_estimates
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 COLUMNS = 5
 
 
-def _figure(**arguments: Any) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SystemExit(f'The report needs matplotlib ({error}): pip install "sb3_clearning[experiments]"') from error
-    return Figure(layout="constrained", **arguments)
-
-
-def _tidy(axes: "Axes") -> None:
+def _tidy(axes: Axes) -> None:
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -31,7 +21,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
     """Learning curves: a panel for each task, with the 95% interval where a method has several seeds."""
     columns = min(COLUMNS, len(scores.tasks))
     lines = -(-len(scores.tasks) // columns)
-    figure = _figure(figsize=(3.4 * columns, 2.8 * lines + 0.6))
+    figure = Figure(figsize=(3.4 * columns, 2.8 * lines + 0.6), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     greys = max(len(scores.methods), 30)
     colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / greys:.2f}" for place, m in enumerate(scores.methods)}
@@ -64,7 +54,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
 def plot_estimates(groups: dict[str, dict[str, IntervalEstimate]], path: Path) -> None:
     """Estimates with their intervals, a panel for each group."""
     most = max(len(estimates) for estimates in groups.values())
-    figure = _figure(figsize=(4.6 * len(groups), 0.4 * most + 1.2))
+    figure = Figure(figsize=(4.6 * len(groups), 0.4 * most + 1.2), layout="constrained")
     for panel, (title, estimates) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups.items(), strict=True):
         for place, (_name, one) in enumerate(reversed(estimates.items())):
             if one.n > 1:
@@ -87,7 +77,7 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
     :param ratios: For each share of random goals its method, in rising order
     :param reference: A method to draw as a horizontal line: C-learning, which has no such ratio
     """
-    figure = _figure(figsize=(10, 3.6))
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
     places = np.arange(len(ratios))
     predicted = (1 + gamma) / 2
     for panel, measure in zip(figure.subplots(1, 2), (SUCCESS, FINAL), strict=True):

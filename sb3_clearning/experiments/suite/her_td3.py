@@ -25,12 +25,8 @@ class HerTD3(TD3):
     and GoalTD3 have them by default: pink noise on the actions, pink actions in the warm-up, and standardized observations.
     Without them a comparison would be one of exploration and scales.
 
-    :param policy: The policy model to use ("MultiInputPolicy")
-    :param env: The goal environment to learn from
     :param noise_std: The standard deviation of the noise, for actions within [-1, 1]
-    :param replay_buffer_kwargs: HerReplayBuffer's arguments
     :param policy_kwargs: The policy's arguments, and ``standardize`` as for CLearning
-    :param td3_arguments: TD3's other arguments
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from rliable import library, metrics
 
 from sb3_clearning.runs.random_states import preserved_random_states
 
@@ -17,11 +18,8 @@ IMPROVEMENT_REPETITIONS = 300
 
 class IntervalEstimate(NamedTuple):
     """
-    An estimate and its interval.
+    A point estimate and its interval, from ``low`` to ``high``.
 
-    :param value: The point estimate
-    :param low: The interval's lower limit
-    :param high: Its upper limit
     :param n: Number of seeds. One seed has no interval: the limits are the value
     """
 
@@ -31,19 +29,8 @@ class IntervalEstimate(NamedTuple):
     n: int
 
 
-def _rliable() -> Any:
-    try:
-        from rliable import library, metrics
-    except ImportError as error:
-        raise SystemExit(f'The report needs rliable ({error}): pip install "sb3_clearning[experiments]"') from error
-    return library, metrics
-
-
 def curve_estimates(curve: dict[int, np.ndarray]) -> dict[int, IntervalEstimate]:
-    """
-    :param curve: For each step the values of the seeds, ``(n_seeds,)``
-    :return: For each step the mean over seeds and its interval
-    """
+    """:return: For each step the mean over its seeds' values ``(n_seeds,)`` and its interval"""
     estimates: dict[int, IntervalEstimate] = {}
     for n_seeds in {len(values) for values in curve.values()}:
         # Steps with the same seeds are resampled together.
@@ -65,7 +52,6 @@ def _means(values: tuple[tuple[float, ...], ...]) -> list[IntervalEstimate]:
 
 def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int) -> tuple[np.ndarray, np.ndarray]:
     """:return: The point estimates ``(n,)`` and the limits of their intervals ``(2, n)``"""
-    library, _ = _rliable()
     if not isinstance(scores, tuple) and len(scores) == 1:
         point = function(scores)
         return point, np.stack([point, point])  # nothing to resample
@@ -77,11 +63,7 @@ def _interval(scores: Any, function: Callable[..., np.ndarray], repetitions: int
 
 
 def interquartile_mean(scores: np.ndarray) -> IntervalEstimate:
-    """
-    :param scores: ``(n_seeds, n_tasks)``
-    :return: The mean of the middle half of all values, and its interval
-    """
-    _, metrics = _rliable()
+    """:return: The mean of the middle half of all values of ``(n_seeds, n_tasks)``, and its interval"""
     point, limits = _interval(scores, lambda sample: np.array([metrics.aggregate_iqm(sample)]), REPETITIONS)
     return IntervalEstimate(float(point[0]), float(limits[0, 0]), float(limits[1, 0]), len(scores))
 
@@ -92,7 +74,6 @@ def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> Interval
     :param theirs: ``(n_other_seeds, n_tasks)``
     :return: The probability that a run of ours is better than one of theirs on a random task, and its interval
     """
-    _, metrics = _rliable()
 
     def probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.array([metrics.probability_of_improvement(x, y)])

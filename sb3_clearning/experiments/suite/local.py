@@ -29,10 +29,7 @@ def start(run: Run, output: OutputFolder) -> subprocess.Popen[bytes]:
 
 
 def run_all(runs: list[Run], output: OutputFolder, jobs: int, report: Callable[[set[str], set[str]], None]) -> set[str]:
-    """
-    :param report: Is called often, with the names of the active runs and of those that failed
-    :return: The names of the runs that failed
-    """
+    """:return: The names of the runs that failed. ``report`` often gets those of the active and of the failed ones"""
     waiting = list(runs)
     active: dict[str, subprocess.Popen[bytes]] = {}
     failed: set[str] = set()

@@ -12,12 +12,7 @@ from sb3_clearning.experiments.tables.rows import Rows, read_rows, write_rows
 
 
 class RunProgress(NamedTuple):
-    """
-    The progress of a run.
-
-    :param done: Its steps so far
-    :param other_settings: Whether its rows or checkpoints were made with other settings
-    """
+    """The progress of a run: its steps so far, and whether rows or checkpoints were made with other settings."""
 
     rows: Rows
     done: int
@@ -104,11 +99,7 @@ class OutputFolder:
             write_rows(aside / ROWS, rows, FIELDS)
 
     def merge(self, without: Collection[str] = ()) -> Rows:
-        """
-        Rewrite the table from its rows and those of all runs. Other commands may do so at the same time.
-
-        :return: All rows
-        """
+        """:return: The rows of the table, rewritten with those of all runs. Other commands may do so at the same time"""
         with suite_lock(self.folder / "runs"):
             self._in_table = {name: rows for name, rows in self._by_run().items() if name not in without}
             return self._merge()

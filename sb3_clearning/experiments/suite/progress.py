@@ -15,12 +15,7 @@ def duration(seconds: float) -> str:
 
 
 class Forecast:
-    """
-    The time that runs take, by the measured time of a task's other runs: of the same method, else of any, else as the
-    configuration says.
-
-    :param rows: The rows of the table
-    """
+    """The time that runs take, by that of a task's other runs: of the same method, else of any, else as configured."""
 
     def __init__(self, rows: Iterable[dict[str, str]]):
         measured: dict[tuple[str, ...], list[float]] = {}

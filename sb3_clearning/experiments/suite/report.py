@@ -12,7 +12,7 @@ from sb3_clearning.experiments.suite.intervals import (
     probability_of_improvement,
 )
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Measure, Scores
-from sb3_clearning.experiments.tables.rows import Rows
+from sb3_clearning.experiments.tables.rows import Rows, markdown
 from sb3_clearning.goal_td3.goal_td3 import RELABELLING
 from sb3_clearning.replay.goal_buffer import goal_slices
 
@@ -40,20 +40,11 @@ def cell(scores: Scores, task: str, method: str, measure: Measure) -> str:
     if wanted == 0:
         return "–"
     values = scores.final(task, method, measure)
-    furthest, steps = scores.furthest(task, method), scores.steps[task, method]
     if not len(values):
-        if len(scores.final(task, method, SUCCESS)):
-            return "–"  # the rows are from before this was measured
-        if furthest > steps:
-            return f"not evaluated at {steps:,}"
-        return f"unfinished ({furthest:,} of {steps:,})" if furthest else "missing"
+        # Without it the rows are from before this was measured.
+        return "–" if len(scores.final(task, method, SUCCESS)) else scores.state(task, method)
     text = text_of(curve_estimates({0: values})[0], measure.digits)
     return text if len(values) == wanted else f"{text}, {len(values)} of {wanted} seeds"
-
-
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    """:return: The lines of a Markdown table"""
-    return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *lines)]
 
 
 def results_table(scores: Scores, measure: Measure) -> list[str]:
@@ -63,18 +54,12 @@ def results_table(scores: Scores, measure: Measure) -> list[str]:
         return markdown(
             ["task", "steps", "at the start", *scores.methods],
             [
-                [t, steps_of(scores, t), start_of(scores, t, measure), *(grid[t, m] for m in scores.methods)]
+                [t, steps_of(scores, t), scores.at_the_start(t, measure), *(grid[t, m] for m in scores.methods)]
                 for t in scores.tasks
             ],
         )
     header = ["method", *(f"{task} ({steps_of(scores, task)})" for task in scores.tasks)]
     return markdown(header, [[m, *(grid[t, m] for t in scores.tasks)] for m in scores.methods])
-
-
-def start_of(scores: Scores, task: str, measure: Measure) -> str:
-    """:return: What the evaluation episodes of a task begin with, which an agent that does nothing may keep"""
-    start = scores.at_the_start(task, measure)
-    return "–" if start is None else f"{start:.{measure.digits}f}"
 
 
 def steps_of(scores: Scores, task: str) -> str:
@@ -132,10 +117,7 @@ def ratio_sweep(scores: Scores, task: str) -> dict[float, str]:
 
 
 def aggregates(scores: Scores, tasks: Sequence[str], methods: Sequence[str], path: Path) -> list[str]:
-    """
-    :param tasks: The tasks on which all methods have finished runs
-    :return: The lines of the section on all tasks together
-    """
+    """:return: The lines of the section on all tasks together, on which all methods have finished runs"""
     means = {
         measure.name: {name: interquartile_mean(scores.matrix(tasks, name, measure)) for name in methods}
         for measure in (SUCCESS, REMAINING)

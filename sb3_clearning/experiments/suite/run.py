@@ -35,11 +35,7 @@ LATER_FIELDS = {"success_any_time"}
 
 
 class WholeRun(BaseCallback):
-    """
-    Stretches schedules over the whole run, of which ``learn`` does one segment.
-
-    :param steps: The steps of the run
-    """
+    """Stretches schedules over the steps of the whole run, of which ``learn`` does one segment."""
 
     def __init__(self, steps: int):
         super().__init__()
@@ -53,12 +49,7 @@ class WholeRun(BaseCallback):
 
 
 class Evaluations(BaseCallback):
-    """
-    Writes a row for each evaluation that is due. An evaluation does not change the training.
-
-    :param run: The run
-    :param folder: Its folder
-    """
+    """Writes a row for each evaluation that is due. An evaluation does not change the training."""
 
     def __init__(self, run: Run, folder: Path):
         super().__init__()
@@ -183,11 +174,7 @@ def _learn_in_segments(run: Run, folder: Path, algorithm: type[OffPolicyAlgorith
 
 
 def end_with_parent(parent: int) -> None:
-    """
-    End this process when the one that started it is gone, so that no run continues unseen.
-
-    :param parent: The id of the process that started this one, which may be gone already
-    """
+    """End this process when the one that started it is gone (it may be already), so that no run continues unseen."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -35,10 +35,7 @@ def save(folder: Path, model: OffPolicyAlgorithm) -> None:
 
 
 def load(folder: Path, algorithm: type[Model], env: gym.Env) -> Model | None:
-    """
-    :param env: The environment, which is reset
-    :return: The model of the checkpoint, or None
-    """
+    """:return: The model of the checkpoint, or None. The environment is reset"""
     path = folder / _NAME
     if not path.exists():
         return None

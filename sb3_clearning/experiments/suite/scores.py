@@ -13,7 +13,6 @@ class Measure(NamedTuple):
     """
     A column, or what follows from columns.
 
-    :param name: Its name in the report
     :param better: 1 if more is better, -1 if less is
     :param start: The column of the value at the start of the episodes
     :param relative: Whether it is divided by the initial distance
@@ -40,11 +39,7 @@ REMAINING = Measure("remaining distance", -1, "final", "initial", 3, relative=Tr
 
 
 class Scores:
-    """
-    The rows of the runs of a matrix.
-
-    :param runs: The runs that the matrix should have
-    """
+    """The rows of the runs that a matrix should have."""
 
     def __init__(self, rows: Iterable[dict[str, str]], runs: Sequence[Run]):
         self.runs = runs
@@ -87,22 +82,27 @@ class Scores:
         """:return: The values at the end of the runs that are done, ``(n_seeds,)``"""
         return self.curve(task, method, measure).get(self.steps.get((task, method), -1), np.zeros(0))
 
-    def end_of(self, run: Run) -> dict[str, str] | None:
-        """:return: The row at a run's end, None if it is not done"""
-        return self._rows[run.task, run.method, run.seed].get(run.steps)
+    def ends(self, task: str, method: str, measure: Measure) -> dict[int, float]:
+        """:return: The value at the end of each run that is done, by its seed"""
+        found = {seed: self._rows[task, method, seed].get(self.steps[task, method], {}) for seed in self.seeds(task, method)}
+        return {seed: measure.of(row) for seed, row in found.items() if row.get(measure.column)}
 
-    def furthest(self, task: str, method: str) -> int:
-        """:return: The largest step of a task and method in the table, or 0"""
-        return max((step for seed in self.seeds(task, method) for step in self._rows[task, method, seed]), default=0)
+    def state(self, task: str, method: str) -> str:
+        """:return: How far runs are of which none is done"""
+        done = max((step for seed in self.seeds(task, method) for step in self._rows[task, method, seed]), default=0)
+        steps = self.steps[task, method]
+        if done > steps:
+            return f"not evaluated at {steps:,}"
+        return f"unfinished ({done:,} of {steps:,})" if done else "missing"
 
     def arguments(self, task: str, method: str) -> dict[str, Any]:
         """:return: The algorithm's arguments on a task; empty if the matrix does not have it"""
         return next((run.arguments for run in self.runs if (run.task, run.method) == (task, method)), {})
 
-    def at_the_start(self, task: str, measure: Measure) -> float | None:
-        """:return: The value at the start of a task's evaluation episodes, if the table has it"""
+    def at_the_start(self, task: str, measure: Measure) -> str:
+        """:return: What the evaluation episodes of a task begin with, which an agent that does nothing may keep"""
         rows = (row for key, steps in self._rows.items() if key[0] == task for row in steps.values())
-        return next((float(row[measure.start]) for row in rows if row[measure.start]), None)
+        return next((f"{float(row[measure.start]):.{measure.digits}f}" for row in rows if row[measure.start]), "–")
 
     def provenance(self) -> list[str]:
         """:return: The commits and versions of the rows, each once"""
@@ -115,9 +115,7 @@ class Scores:
         return [task for task in self.tasks if all(len(self.final(task, method, SUCCESS)) for method in methods)]
 
     def matrix(self, tasks: Sequence[str], method: str, measure: Measure) -> np.ndarray:
-        """
-        :return: The values at the runs' end, ``(n_seeds, n_tasks)``, with as many seeds as every task has: the first ones
-        """
+        """:return: The values at the runs' end, ``(n_seeds, n_tasks)``, of the first seeds, as many as every task has"""
         values = [self.final(task, method, measure) for task in tasks]
         n_seeds = min(len(value) for value in values)
         return np.stack([value[:n_seeds] for value in values], axis=1)

@@ -54,11 +54,21 @@ def read_rows(path: Path) -> Rows:
         return list(csv.DictReader(file))
 
 
+def has_rows(rows: Rows, columns: Sequence[str], wanted: Iterable[Iterable[Any]]) -> bool:
+    """:return: Whether there is a row for each combination of values of the columns"""
+    return {tuple(map(str, values)) for values in wanted} <= {tuple(row[name] for name in columns) for row in rows}
+
+
 def spread(values: Iterable[float], digits: int) -> str:
     """:return: Mean and standard deviation over seeds"""
     values = list(values)
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> list[str]:
+    """:return: The lines of a Markdown table"""
+    return [f"| {' | '.join(map(str, line))} |" for line in (header, ["---"] * len(header), *lines)]
 
 
 def write_report(path: Path, title: str, text: str, lines: Sequence[str], rows: Rows) -> None:

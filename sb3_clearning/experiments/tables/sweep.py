@@ -8,10 +8,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch as th
+from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.tables.provenance import commit, versions
-from sb3_clearning.experiments.tables.rows import Rows, add_columns, append_row, read_rows
+from sb3_clearning.experiments.tables.rows import Rows, add_columns, append_row, read_rows, write_report
+from sb3_clearning.experiments.tables.statistics import read_frame
 
 RESULTS = Path("results")
 #: The columns that every row has in addition to the experiment's own.
@@ -29,12 +32,14 @@ class SweepCommand:
 
     :param name: The experiment's name, and that of its files
     :param description: The docstring of its module
-    :param seeds: The default number of seeds
+    :param text: What the report says before its tables
     :param quick_seeds: The largest number of seeds with ``--quick``
     """
 
-    def __init__(self, name: str, description: str | None, seeds: int = 20, quick_seeds: int | None = None):
-        self.name, self.quick_seeds = name, quick_seeds
+    def __init__(
+        self, name: str, description: str | None, title: str, text: str, seeds: int = 20, quick_seeds: int | None = None
+    ):
+        self.name, self.title, self.text, self.quick_seeds = name, title, text, quick_seeds
         self.parser = command_line(name, description)
         self.parser.add_argument("--seeds", type=int, default=seeds, help="number of seeds, trained together")
         self.parser.add_argument("--jobs", type=int, default=1, help="processes; each trains all seeds of a setting at a time")
@@ -58,14 +63,16 @@ class SweepCommand:
         settings: Sequence[Any],
         is_done: Callable[[Any, Rows], bool],
         work: Callable[[Any], Iterable[dict[str, Any]]],
-        write_table: Callable[[Rows, Path], None],
-        plot: Callable[[Rows, Path], None],
+        table: Callable[[pd.DataFrame], list[str]],
+        plot: Callable[[pd.DataFrame], Figure],
     ) -> None:
         """Run the :func:`sweep`, then write the report and the picture."""
         path = options.output / f"{self.name}{'_quick' if options.quick else ''}.csv"
         rows = sweep(path, fields, settings, is_done, work, options.jobs)
-        write_table(rows, path.with_suffix(".md"))
-        plot(rows, path.with_suffix(".png"))
+        frame = read_frame(path)
+        made_by = f"Made by `python -m sb3_clearning.experiments {self.name}`. {self.text}"
+        write_report(path.with_suffix(".md"), self.title, made_by, ["", *table(frame)], rows)
+        plot(frame).savefig(path.with_suffix(".png"), dpi=130)
         print(path.with_suffix(".md").read_text())
 
 
