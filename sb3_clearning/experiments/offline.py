@@ -1,5 +1,6 @@
 """
-Learning from data alone: mazes walked by a noisy controller, and random actions of FetchReach.
+Learning from data alone: mazes walked by a noisy controller, Sawyer's drawer and window moved by metaworld's controllers in
+half of the episodes, and random actions of FetchReach.
 
 ``python -m sb3_clearning.experiments offline`` writes results/offline.csv and results/offline.md. The data is made from
 the run's seed. "navigate" are long walks, "stitch" short trips that have to be put together.
@@ -15,7 +16,7 @@ import gymnasium as gym
 from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.common.collect import collect
-from sb3_clearning.experiments.offline_data import make_maze, make_robotics, maze_data
+from sb3_clearning.experiments.offline_data import make_maze, make_robotics, make_sawyer, maze_data, sawyer_data
 from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
 from sb3_clearning.replay.batch import GoalBatch
@@ -64,6 +65,10 @@ def _maze_task(size: str, kind: str, n_steps: int, gamma: float, max_steps: int)
     return Task(lambda seed: maze_data(size, kind, n_steps, seed), make_env, {"gamma": gamma})
 
 
+def _sawyer_task(task: str, n_steps: int) -> Task:
+    return Task(lambda seed: sawyer_data(task, n_steps, seed), partial(make_sawyer, task), {"gamma": 0.99})
+
+
 TASKS = {
     "umaze-navigate": _maze_task("UMaze", "navigate", 50_000, 0.99, 300),
     "umaze-stitch": _maze_task("UMaze", "stitch", 50_000, 0.99, 300),
@@ -71,6 +76,8 @@ TASKS = {
     "medium-stitch": _maze_task("Medium", "stitch", 100_000, 0.99, 600),
     "large-navigate": _maze_task("Large", "navigate", 200_000, 0.995, 1000),
     "large-stitch": _maze_task("Large", "stitch", 200_000, 0.995, 1000),
+    "drawer-mixed": _sawyer_task("Drawer", 60_000),
+    "window-mixed": _sawyer_task("Window", 60_000),
     "fetch-reach-random": Task(
         lambda seed: collect("random", make_robotics("FetchReach-v4"), 10_000, seed=seed),
         partial(make_robotics, "FetchReach-v4"),

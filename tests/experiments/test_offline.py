@@ -5,8 +5,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sb3_clearning.common.collect import collect
 from sb3_clearning.experiments import offline
-from sb3_clearning.experiments.offline_data import STITCH_CELLS, STITCH_STEPS, Maze, WaypointController, make_maze, maze_data
+from sb3_clearning.experiments.offline_data import (
+    STITCH_CELLS,
+    STITCH_STEPS,
+    Maze,
+    SlideController,
+    WaypointController,
+    make_maze,
+    make_sawyer,
+    maze_data,
+    sawyer_data,
+)
 from sb3_clearning.experiments.tables.rows import read_rows
 
 
@@ -72,6 +83,41 @@ def test_navigate_shows_long_walks(maze: Maze) -> None:
     assert len(goals) > 2
     far = maze.distances(maze.cell(data.observations["achieved_goal"][0]))
     assert max(far[maze.cell(place)] for place in data.observations["achieved_goal"]) > STITCH_CELLS + 1
+
+
+@pytest.mark.parametrize(("task", "axis"), [("Drawer", 4), ("Window", 3)])
+def test_scripted_episodes_move_the_object_to_its_goal(task: str, axis: int) -> None:
+    env, policy = make_sawyer(task), SlideController(task, random_fraction=0)
+    for seed in range(6):
+        obs, _ = env.reset(seed=seed)
+        start, reached = obs["observation"][axis], False
+        moved = 0.0
+        for t in range(150):
+            batch = {key: value[None] for key, value in obs.items()}
+            action = policy.predict(batch, None, np.array([t == 0]), False)[0][0]
+            obs, _, _, _, info = env.step(action)
+            reached |= bool(info["is_success"])
+            moved = max(moved, abs(obs["observation"][axis] - start))
+        assert reached
+        # Within the success threshold of 3 cm, or nearer: it was pushed all the way.
+        assert moved > abs(obs["desired_goal"][axis] - start) - 0.03
+
+
+def test_half_of_sawyers_episodes_are_random() -> None:
+    data, env = sawyer_data("Drawer", 16 * 150, seed=0), make_sawyer("Drawer")
+    scripted, random = (collect(SlideController("Drawer", random_fraction=f), env, 16 * 150, seed=0) for f in (0.0, 1.0))
+    # The first action of all: the controllers go to the handle, upwards, and open or close the gripper.
+    is_random = np.abs(data.actions[:, 3].reshape(16, 150)[:, :5]).mean(axis=1) < 0.75
+    assert 4 <= is_random.sum() <= 12
+    moves = []
+    for found in (scripted, random):
+        assert isinstance(found.observations, dict)
+        moves.append(np.ptp(found.observations["observation"][:, 4].reshape(16, 150), axis=1).mean())
+    assert moves[0] > 3 * moves[1]
+    assert np.abs(np.mean(random.actions, axis=0)).max() < 0.05
+    assert np.abs(np.std(random.actions, axis=0) - 3**-0.5).max() < 0.03
+    assert np.array_equal(sawyer_data("Drawer", 200, seed=0).actions, data.actions[:200])
+    assert not np.array_equal(sawyer_data("Drawer", 200, seed=1).actions, data.actions[:200])
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
