@@ -188,21 +188,23 @@ class EpisodeRing(RingStorage):
 
         :param length: For each environment, the number of rows to be written from the current position on
         """
-        filled = self.size() * self.n_envs
-        written = ((self.pos + np.arange(length)) % self.buffer_size)[:, None] * self.n_envs + np.arange(self.n_envs)
-        overwritten, unused = written[written < filled], written[written >= filled]
-        large = [self.rows, *self.non_float.values()]
-        old_rows = [array[overwritten] for array in large]
-        indices = [self.next_slot, self.episode_end]
-        old_indices = [array[:filled].copy() for array in indices]
+        filled, wrapped = self.size() * self.n_envs, self.pos + length - self.buffer_size
+        spans = [slice(self.pos * self.n_envs, (self.pos + length - max(wrapped, 0)) * self.n_envs)]
+        spans.append(slice(max(wrapped, 0) * self.n_envs))
+        arrays = [self.rows, *self.non_float.values()]
+        # Of a ring that is not full, what lies beyond is zero.
+        overwritten = [
+            (array, span, array[span][: max(filled - (span.start or 0), 0)].copy()) for array in arrays for span in spans
+        ]
+        indices = [(array, array[:filled].copy()) for array in (self.next_slot, self.episode_end)]
         names = ("slot_rows", "slot_non_float", "slot_terminated", "free_slots", "in_progress", "episode_steps")
         small = {name: copy.deepcopy(getattr(self, name)) for name in (*names, "total_added", "full", "pos")}
         try:
             yield
         except BaseException:
-            for array, old in zip(large, old_rows, strict=True):
-                array[overwritten], array[unused] = old, 0
-            for array, old in zip(indices, old_indices, strict=True):
+            for array, span, old in overwritten:
+                array[span][: len(old)], array[span][len(old) :] = old, 0
+            for array, old in indices:
                 array[:filled], array[filled:] = old, 0
             vars(self).update(small)
             raise
