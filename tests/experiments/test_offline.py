@@ -106,7 +106,7 @@ def test_scripted_episodes_move_the_object_to_its_goal(task: str, axis: int) -> 
 def test_half_of_sawyers_episodes_are_random() -> None:
     data, env = sawyer_data("Drawer", 16 * 150, seed=0), make_sawyer("Drawer")
     scripted, random = (collect(SlideController("Drawer", random_fraction=f), env, 16 * 150, seed=0) for f in (0.0, 1.0))
-    # The first action of all: the controllers go to the handle, upwards, and open or close the gripper.
+    # The controllers hold the gripper open or closed, with noise.
     is_random = np.abs(data.actions[:, 3].reshape(16, 150)[:, :5]).mean(axis=1) < 0.75
     assert 4 <= is_random.sum() <= 12
     moves = []
@@ -122,17 +122,36 @@ def test_half_of_sawyers_episodes_are_random() -> None:
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(offline, "EVALUATED_AT", (5, 10))
-    monkeypatch.setattr(offline, "TASKS", {"small": offline._maze_task("UMaze", "stitch", 300, 0.9, 10)})
+    monkeypatch.setattr(offline, "ONLINE_STEPS", 6)
+    monkeypatch.setattr(offline, "ONLINE_EVERY", 3)
+    monkeypatch.setattr(offline, "TASKS", {"small": offline._maze_task("UMaze", "stitch", 300, 0.9, 10, online=True)})
     command = ["--tasks", "small", "--seeds", "1", "--output", str(tmp_path), "--methods", "clearning", "cloning alone"]
     offline.main(command)
     rows = read_rows(tmp_path / "offline.csv")
-    assert [(row["method"], row["updates"]) for row in rows] == [
-        *(("clearning", updates) for updates in ("5", "10")),
-        *(("cloning alone", updates) for updates in ("5", "10")),
+    assert [(row["method"], row["updates"], row["online_steps"]) for row in rows] == [
+        *(("clearning", updates, steps) for updates, steps in (("5", "0"), ("10", "0"), ("10", "3"), ("10", "6"))),
+        *(("cloning alone", updates, "0") for updates in ("5", "10")),
     ]
     assert "| small | " in (tmp_path / "offline.md").read_text()
     assert "missing" in (tmp_path / "offline.md").read_text()
     capsys.readouterr()
     offline.main(command)
     assert "2 of 2 settings are in" in capsys.readouterr().out
-    assert len(read_rows(tmp_path / "offline.csv")) == 4
+    assert len(read_rows(tmp_path / "offline.csv")) == 6
+
+
+def test_the_online_table_shows_the_lowest_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline, "ONLINE_STEPS", 2000)
+    curves = {"0": ("0.8", "0.6", "0.9"), "1": ("0.5", "0.7", "0.7")}
+    rows = [
+        {"task": "fetch-reach-random", "method": "clearning", "seed": seed, "updates": "20000", "success": success}
+        | {"online_steps": str(1000 * i), "success_any_time": "1"}
+        for seed, curve in curves.items()
+        for i, success in enumerate(curve)
+    ]
+    found = offline.online_table(rows)[2:]
+    assert found == [
+        "| fetch-reach-random | 0 | 0.80 | 0.60 | 0.75 | 0.90 |",
+        "| fetch-reach-random | 1 | 0.50 | 0.70 | 1.40 | 0.70 |",
+    ]
+    assert "| fetch-reach-random | 0.65 ± 0.21 (2) | missing |" in "\n".join(offline.table(rows))
