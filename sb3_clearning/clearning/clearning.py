@@ -69,7 +69,8 @@ class CLearning(GoalAlgorithm):
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform, correlated in time)
     :param pre_tanh_penalty: Coefficient of an L2 penalty on pre-tanh actions; keeps gradients alive at the bounds
     :param bc_coef: Coefficient of behaviour cloning in the actor's loss, in ``learn_offline`` alone: data shows no action that
-        is far from its own, and so the critics are wrong there. Online, the environment corrects them
+        is far from its own, and so the critics are wrong there. Online, the environment corrects them, and it has no effect.
+        0: no cloning
     :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
@@ -112,7 +113,7 @@ class CLearning(GoalAlgorithm):
         noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
-        bc_coef: float = 0.0,
+        bc_coef: float = 0.1,
         _init_setup_model: bool = True,
     ):
         super().__init__(

@@ -81,13 +81,22 @@ def test_a_large_coefficient_gives_the_datas_actions(stochastic: bool) -> None:
     obs = {"observation": states, "achieved_goal": states, "desired_goal": states[::-1].copy()}
     found = model.predict(obs, deterministic=True)[0]
     assert np.abs(found - 0.5 * states[:, :1]).mean() < 0.08
-    free = offline_model(stochastic=stochastic).learn_offline(400)
+    free = offline_model(stochastic=stochastic, bc_coef=0.0).learn_offline(400)
     assert np.abs(free.predict(obs, deterministic=True)[0] - 0.5 * states[:, :1]).mean() > 0.2
 
 
 def test_it_is_for_offline_learning_alone() -> None:
     found = []
-    for weight in (0.0, 10.0):
-        model = CLearning("MultiInputPolicy", PointEnv(), learning_starts=20, bc_coef=weight, seed=0, device="cpu")
+    settings: list[dict[str, Any]] = [{"bc_coef": 0.0}, {}, {"bc_coef": 10.0}]
+    for arguments in settings:
+        model = CLearning("MultiInputPolicy", PointEnv(), learning_starts=20, seed=0, device="cpu", **arguments)
         found.append(weights(model.learn(60)))
-    assert same(*found)
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+
+
+def test_learn_offline_clones_by_default() -> None:
+    settings: list[dict[str, Any]] = [{}, {"bc_coef": 0.1}, {"bc_coef": 0.0}]
+    found = [weights(offline_model(**arguments).learn_offline(5)) for arguments in settings]
+    assert same(found[0], found[1])
+    assert not same(found[0], found[2])
