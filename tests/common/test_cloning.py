@@ -1,5 +1,6 @@
 """Behaviour cloning in the actor's loss: what it adds, and when."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,10 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.sac.policies import Actor as GaussianActor
 
-from sb3_clearning import CLearning, GoalTD3
+from sb3_clearning import CLearning, GoalTD3, ResumableCheckpoint, collect
+from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+from sb3_clearning.replay.batch import GoalBatch
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import same, weights
 
@@ -93,6 +96,33 @@ def test_it_is_for_offline_learning_alone() -> None:
         found.append(weights(model.learn(60)))
     assert same(found[0], found[1])
     assert same(found[0], found[2])
+
+
+def test_online_the_share_of_offline_updates_is_left_of_it(tmp_path: Path) -> None:
+    found: list[float] = []
+
+    class Noting(ClassifierUpdater):
+        def update_actor(self, batch: GoalBatch) -> None:
+            found.append(self.model.cloning_weight)
+            super().update_actor(batch)
+
+    class Noted(CLearning):
+        updater_class = Noting
+
+    arguments: dict[str, Any] = {"learning_starts": 10, "bc_coef": 0.2, "seed": 0, "device": "cpu"}
+    model = Noted("MultiInputPolicy", PointEnv(), **arguments)
+    model.replay_buffer.load_dataset(collect("random", PointEnv(), 50, seed=0))
+    model.learn_offline(4)
+    expected = [0.2] * 4 + [0.2 * 4 / n for n in range(5, 11)]
+    model.learn(16, callback=ResumableCheckpoint(tmp_path / "run", every=5))
+    assert np.allclose(found, expected)
+    # A model that was saved or resumed knows it, too.
+    model.save(tmp_path / "model")
+    loaded = Noted.load(tmp_path / "model", PointEnv(), device="cpu")
+    for other in (loaded, Noted.resume(tmp_path / "run", PointEnv())):
+        assert other.n_offline_updates == 4
+        assert other._n_updates > 4
+        assert other.cloning_weight == pytest.approx(0.2 * 4 / other._n_updates)
 
 
 def test_learn_offline_clones_by_default() -> None:
