@@ -53,7 +53,7 @@ def run(name: str, quick: bool) -> list[Row]:
         "sampling": lambda: buffer.sampling(rounds, sizes, sizes[:3]),
         "adding": lambda: buffer.adding(rounds, (1, 4, 16, 64, 256)),
         "memory": lambda: buffer.memory(20_000 if quick else 1_000_000),
-        "loading": lambda: loading.loading(20_000 if quick else 1_000_000, 3),
+        "loading": lambda: loading.loading(20_000 if quick else loading.SIZE, 3 if quick else 1),
         "tasks": lambda: [row for task in tasks.RAW for row in tasks.rows(task, rounds)],
         "scaling-batch": lambda: [
             row for batch in (64, 256, 1024) for row in updates.updates(fetch, max(rounds // 2, 3), threads, batch)

@@ -59,12 +59,19 @@ def ratio(row: dict[str, str]) -> str:
     return f"{value:.2f}" if low == high else f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
+_LARGE_FILE = ("loading", "10,000,000 transitions, buffer of 1,000,000")
+
 #: Medians of benchmarks.csv that stand within a line: the benchmark, setting and subject of each, and how it is written.
 MEDIANS = {
     "updates_one_thread": (("updates", "FetchReach-v4, batch 256, [256, 256], 1 thread", "CLearning"), "{:.0f}"),
     "updates_two_threads": (("updates", "FetchReach-v4, batch 256, [256, 256], 2 threads", "CLearning"), "{:.0f}"),
     "sampling_small": (("sampling 256", "10,000 transitions", "ours"), "{:.2f} ms"),
     "sampling_large": (("sampling 256", "5,000,000 transitions", "ours"), "{:.2f} ms"),
+    "loading_memory_small": (("loading", "1,000,000 transitions, buffer of 1,000,000", "load_dataset, memory"), "{:.0f} MB"),
+    "loading_memory": ((*_LARGE_FILE, "load_dataset, memory"), "{:.0f} MB"),
+    "loading_rate": ((*_LARGE_FILE, "load_dataset"), "{:,.0f}"),
+    "np_load_memory": ((*_LARGE_FILE, "np.load, memory"), "{:,.0f} MB"),
+    "np_load_rate": ((*_LARGE_FILE, "np.load"), "{:,.0f}"),
 }
 
 
@@ -262,6 +269,8 @@ REGIONS: dict[str, Region] = {
     "noise": NOISE,
     "benchmarks": benchmark_ratios,
     "task_costs": task_costs,
+    "offline": part_of_report("offline.md"),
+    "offline_trials": notes_table("offline", ["trial", "found"]),
     "update_parts": notes_table("update", ["part", "ms"]),
     "update_tried": notes_table("tried", ["tried", "found"]),
     "gridworld": gridworld,

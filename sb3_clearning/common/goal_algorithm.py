@@ -237,8 +237,15 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
 
     @property
     def cloning_weight(self) -> float:
-        """:return: The weight of behaviour cloning in the actor's loss: ``bc_coef`` offline, and 0 online"""
-        return self.bc_coef if self._session.offline else 0.0
+        """
+        Offline it is ``bc_coef``. Online, the share of updates that were offline is left of it: without any cloning the actor
+        leaves the data at once, before the environment has corrected the critics.
+
+        :return: The weight of behaviour cloning in the actor's loss
+        """
+        if self._session.offline:
+            return self.bc_coef
+        return self.bc_coef * self.n_offline_updates / max(self._n_updates, 1)
 
     def learn(
         self: SelfGoalAlgorithm,

@@ -105,6 +105,7 @@ class OfflineLearning(ResumableTD3):
                 self._update_current_progress_remaining(self.num_timesteps, total)
                 self.train(gradient_steps=1, batch_size=self.batch_size)
                 self.num_timesteps += 1
+                self.n_offline_updates += 1
                 running.update_locals(locals())
                 if not running.on_step():
                     break

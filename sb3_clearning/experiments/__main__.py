@@ -7,7 +7,7 @@ EXPERIMENTS = {
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "a few minutes on FetchReach: a trained agent, its learning curve and its future density",
     "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",
-    "offline": "learning from data alone, on mazes that a noisy controller walks and on random actions of FetchReach",
+    "offline": "learning from data alone: mazes, Sawyer's drawer and window, FetchReach; then online",
     "n_steps": "results/n_steps.md: CLearning's success over the number of steps before the bootstrap, from the trials",
     "agents": "the best agents of the suite in rl-zoo3's layout, and a short film of each",
     "gridworld": "predictions of C-learning and Q-learning against the exact future, on- and off-policy",

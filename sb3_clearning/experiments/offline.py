@@ -1,8 +1,10 @@
 """
-Learning from data alone: mazes walked by a noisy controller, and random actions of FetchReach.
+Learning from data alone: mazes walked by a noisy controller, Sawyer's drawer and window moved by metaworld's controllers in
+half of the episodes, and random actions of FetchReach.
 
 ``python -m sb3_clearning.experiments offline`` writes results/offline.csv and results/offline.md. The data is made from
-the run's seed. "navigate" are long walks, "stitch" short trips that have to be put together.
+the run's seed. "navigate" are long walks, "stitch" short trips that have to be put together. On two of the tasks the method
+"clearning" goes on to learn online.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,15 +17,18 @@ import gymnasium as gym
 from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.common.collect import collect
-from sb3_clearning.experiments.offline_data import make_maze, make_robotics, maze_data
+from sb3_clearning.experiments.offline_data import make_maze, make_robotics, make_sawyer, maze_data, sawyer_data
 from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.experience import Experience
 
-#: The gradient steps after which a run is evaluated. The last one is its end.
+#: The gradient steps after which a run is evaluated. The last one is the end of offline learning.
 EVALUATED_AT = (10_000, 20_000)
-FIELDS = ("task", "method", "seed", "updates", "success", "success_any_time", "initial", "final", "minimum")
+#: Where learning goes on online: for how many steps, and the steps between two evaluations.
+ONLINE_STEPS, ONLINE_EVERY = 10_000, 1_000
+MEASURED = ("success", "success_any_time", "initial", "final", "minimum")
+FIELDS = ("task", "method", "seed", "updates", "online_steps", *MEASURED)
 
 
 class _CloningUpdater(ClassifierUpdater):
@@ -52,29 +57,42 @@ class Task(NamedTuple):
     :param data: Makes the dataset from a seed
     :param make_env: Makes the environment
     :param arguments: Arguments of every method
+    :param seeds: Number of seeds
+    :param success: What counts: at any time in the mazes, as in OGBench, where success ends the episode; else at the end
+    :param online: Whether learning goes on online
     """
 
     data: Callable[[int], Experience]
     make_env: Callable[[], gym.Env]
     arguments: dict[str, Any]
+    seeds: int = 3
+    success: str = "success"
+    online: bool = False
 
 
-def _maze_task(size: str, kind: str, n_steps: int, gamma: float, max_steps: int) -> Task:
+def _maze_task(size: str, kind: str, n_steps: int, gamma: float, max_steps: int, online: bool = False) -> Task:
     make_env = partial(make_maze, size, reset_target=False, max_episode_steps=max_steps)
-    return Task(lambda seed: maze_data(size, kind, n_steps, seed), make_env, {"gamma": gamma})
+    return Task(lambda seed: maze_data(size, kind, n_steps, seed), make_env, {"gamma": gamma}, 5, "success_any_time", online)
+
+
+def _sawyer_task(task: str, n_steps: int) -> Task:
+    return Task(lambda seed: sawyer_data(task, n_steps, seed), partial(make_sawyer, task), {"gamma": 0.99})
 
 
 TASKS = {
-    "umaze-navigate": _maze_task("UMaze", "navigate", 50_000, 0.99, 300),
+    "umaze-navigate": _maze_task("UMaze", "navigate", 50_000, 0.99, 300, online=True),
     "umaze-stitch": _maze_task("UMaze", "stitch", 50_000, 0.99, 300),
     "medium-navigate": _maze_task("Medium", "navigate", 100_000, 0.99, 600),
     "medium-stitch": _maze_task("Medium", "stitch", 100_000, 0.99, 600),
     "large-navigate": _maze_task("Large", "navigate", 200_000, 0.995, 1000),
     "large-stitch": _maze_task("Large", "stitch", 200_000, 0.995, 1000),
+    "drawer-mixed": _sawyer_task("Drawer", 60_000),
+    "window-mixed": _sawyer_task("Window", 60_000),
     "fetch-reach-random": Task(
         lambda seed: collect("random", make_robotics("FetchReach-v4"), 10_000, seed=seed),
         partial(make_robotics, "FetchReach-v4"),
         {"gamma": 0.95},
+        online=True,
     ),
 }
 METHODS: dict[str, tuple[type[CLearning], dict[str, Any]]] = {
@@ -94,10 +112,15 @@ class Run(NamedTuple):
     seed: int
 
 
+def _goes_online(run: Run) -> bool:
+    return TASKS[run.task].online and run.method == "clearning"
+
+
 def is_done(run: Run, rows: Rows) -> bool:
     """:return: Whether the table has the run's last row"""
-    wanted = (run.task, run.method, str(run.seed), str(EVALUATED_AT[-1]))
-    return any((row["task"], row["method"], row["seed"], row["updates"]) == wanted for row in rows)
+    last = (str(EVALUATED_AT[-1]), str(ONLINE_STEPS if _goes_online(run) else 0))
+    wanted = (run.task, run.method, str(run.seed), *last)
+    return any(tuple(row[name] for name in FIELDS[:5]) == wanted for row in rows)
 
 
 def work(run: Run) -> Iterable[dict[str, Any]]:
@@ -107,33 +130,64 @@ def work(run: Run) -> Iterable[dict[str, Any]]:
     model = algorithm.from_spaces(
         data.observation_space,
         data.action_space,
-        buffer_size=len(data),
+        buffer_size=len(data) + (ONLINE_STEPS if _goes_online(run) else 0),
         seed=run.seed,
         device="cpu",
         **{**task.arguments, **arguments},
     )
     model.replay_buffer.load_dataset(data)
+
+    def evaluated(updates: int, online_steps: int) -> dict[str, Any]:
+        measured = evaluate_goals(model, task.make_env)
+        found = {key: round(measured[key], 5) for key in MEASURED}
+        return {**run._asdict(), "updates": updates, "online_steps": online_steps, **found}
+
     done = 0
     for updates in EVALUATED_AT:
         model.learn_offline(updates - done, reset_num_timesteps=False)
         done = updates
-        measured = evaluate_goals(model, task.make_env)
-        yield {**run._asdict(), "updates": updates, **{key: round(measured[key], 5) for key in FIELDS[4:]}}
+        yield evaluated(updates, 0)
+    if _goes_online(run):
+        model.set_env(task.make_env())
+        rows: list[dict[str, Any]] = []
+
+        def evaluate_online(local: dict[str, Any], _: dict[str, Any]) -> bool:
+            if model.num_timesteps % ONLINE_EVERY == 0:
+                rows.append(evaluated(done, model.num_timesteps))
+            return True
+
+        model.learn(ONLINE_STEPS, callback=evaluate_online)
+        yield from rows
+
+
+def _success(rows: Rows, task: str, method: str, online_steps: int = 0) -> list[float]:
+    """:return: The success of each seed after the last update"""
+    wanted = (task, method, str(EVALUATED_AT[-1]), str(online_steps))
+    names = ("task", "method", "updates", "online_steps")
+    return [float(row[TASKS[task].success]) for row in rows if tuple(row[name] for name in names) == wanted]
 
 
 def table(rows: Rows) -> list[str]:
-    """:return: Success at any time after the last update, in Markdown: a row per task, a column per method"""
+    """:return: Success after the last update, in Markdown: a row per task, a column per method"""
     lines = [f"| data | {' | '.join(METHODS)} |", f"|---|{'---|' * len(METHODS)}"]
     for task in TASKS:
-        cells = []
-        for method in METHODS:
-            found = [
-                float(row["success_any_time"])
-                for row in rows
-                if (row["task"], row["method"], row["updates"]) == (task, method, str(EVALUATED_AT[-1]))
-            ]
-            cells.append(f"{spread(found, 2)} ({len(found)})" if found else "missing")
+        found = [_success(rows, task, method) for method in METHODS]
+        cells = [f"{spread(values, 2)} ({len(values)})" if values else "missing" for values in found]
         lines.append(f"| {task} | {' | '.join(cells)} |")
+    return lines
+
+
+def online_table(rows: Rows) -> list[str]:
+    """:return: What becomes of the offline success online, in Markdown: a row per task and seed"""
+    lines = ["| data | seed | offline | lowest online | of its offline level | at the end |", "|---|---|---|---|---|---|"]
+    for task in (name for name, task in TASKS.items() if task.online):
+        for seed in dict.fromkeys(row["seed"] for row in rows if row["task"] == task):
+            own = [row for row in rows if row["seed"] == seed]
+            curve = [_success(own, task, "clearning", steps) for steps in range(0, ONLINE_STEPS + 1, ONLINE_EVERY)]
+            if all(curve):
+                offline, *online = (values[0] for values in curve)
+                share = f"{min(online) / offline:.2f}" if offline else "-"
+                lines.append(f"| {task} | {seed} | {offline:.2f} | {min(online):.2f} | {share} | {online[-1]:.2f} |")
     return lines
 
 
@@ -142,16 +196,25 @@ def main(argv: Sequence[str]) -> None:
     parser = command_line("offline", __doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, of data and training")
+    parser.add_argument("--seeds", type=int, help="number of seeds, of data and training (default: five in mazes, else three)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--output", type=Path, default=RESULTS, help="where offline.csv and offline.md are written")
     options = parser.parse_args(argv)
-    runs = [Run(task, method, seed) for seed in range(options.seeds) for task in options.tasks for method in options.methods]
+    seeds = {task: options.seeds or TASKS[task].seeds for task in options.tasks}
+    runs = [
+        Run(task, method, seed)
+        for seed in range(max(seeds.values()))
+        for task in options.tasks
+        for method in options.methods
+        if seed < seeds[task]
+    ]
     path = options.output / "offline.csv"
     rows = sweep(path, FIELDS, runs, is_done, work, options.jobs)
     text = (
-        "Made by `python -m sb3_clearning.experiments offline`. Success at any time within 50 evaluation episodes "
-        f"after {EVALUATED_AT[-1]:,} updates; mean ± standard deviation over seeds of data and training, with their number."
+        "Made by `python -m sb3_clearning.experiments offline`. Success within 50 evaluation episodes after "
+        f"{EVALUATED_AT[-1]:,} updates: at any time in the mazes, else at the end. Mean ± standard deviation over seeds of "
+        f"data and training, with their number. Then {ONLINE_STEPS:,} steps online, evaluated every {ONLINE_EVERY:,}."
     )
-    write_report(path.with_suffix(".md"), "Learning from data alone", text, ["", *table(rows)], rows)
+    lines = ["", *table(rows), "", "## Offline, then online", "", *online_table(rows)]
+    write_report(path.with_suffix(".md"), "Learning from data alone", text, lines, rows)
     print(path.with_suffix(".md").read_text())

@@ -1,5 +1,9 @@
-"""Datasets for the offline experiment: mazes walked by a noisy controller, and random actions of FetchReach."""
+"""
+Datasets for the offline experiment: mazes walked by a noisy controller, Sawyer's drawer and window moved by metaworld's own
+controllers, and random actions of FetchReach.
+"""
 
+import warnings
 from collections import deque
 from typing import Any
 
@@ -14,6 +18,8 @@ Cell = tuple[int, int]
 NAVIGATE_STEPS, STITCH_STEPS = 500, 60
 #: Cells that a trip of the stitch data leads across.
 STITCH_CELLS = 4
+#: A Sawyer's controller rests while the object is so near to the goal, in metres.
+AT_GOAL = 0.01
 
 
 class Maze:
@@ -131,3 +137,67 @@ def maze_data(size: str, kind: str, n_steps: int, seed: int) -> Experience:
     else:
         env = ShortTrips(make_maze(size, reset_target=False, max_episode_steps=STITCH_STEPS), seed)
     return collect(WaypointController(Maze(env), seed=seed), env, n_steps, seed=seed)
+
+
+class SlideController:
+    """
+    Moves Sawyer's drawer or window to the desired goal with metaworld's controllers, with noise on its actions. Some episodes
+    are of random actions alone. It has the ``predict`` of a model, since :func:`collect` tells that one where episodes start.
+
+    :param task: Drawer or Window
+    :param noise_std: The standard deviation of the noise
+    :param random_fraction: The share of episodes of random actions
+    :param seed: Seed of the noise and the choice
+    """
+
+    def __init__(self, task: str, noise_std: float = 0.3, random_fraction: float = 0.5, seed: int = 0):
+        from metaworld import policies
+
+        # The coordinate along the rail, and who moves the object to smaller and to larger values of it. Window-open looks at
+        # the handle's other side, 5 cm away.
+        self._axis, self._lower, self._higher, self._other_side = {
+            "Drawer": (1, policies.SawyerDrawerOpenV3Policy(), policies.SawyerDrawerCloseV3Policy(), (0.0, 0.0, 0.0)),
+            "Window": (0, policies.SawyerWindowCloseV3Policy(), policies.SawyerWindowOpenV3Policy(), (-0.05, 0.0, 0.0)),
+        }[task]
+        self.noise_std, self.random_fraction, self._rng = noise_std, random_fraction, np.random.default_rng(seed)
+        self._random = np.array(False)
+
+    def predict(
+        self, obs: dict[str, np.ndarray], state: None, episode_start: np.ndarray, deterministic: bool
+    ) -> tuple[np.ndarray, None]:
+        """:return: Actions ``(n_envs, 4)`` for observations of a Sawyer task, and None"""
+        chosen = self._rng.random(len(episode_start)) < self.random_fraction
+        self._random = np.where(episode_start, chosen, self._random)
+        actions = np.array([self._action(*row) for row in zip(obs["observation"], obs["desired_goal"], strict=True)])
+        actions = np.clip(actions + self._rng.normal(0, self.noise_std, actions.shape), -1, 1)
+        return np.where(self._random[:, None], self._rng.uniform(-1, 1, actions.shape), actions).astype(np.float32), None
+
+    def _action(self, observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        hand, handle = observation[:3], observation[3:]
+        missing = goal[3:][self._axis] - handle[self._axis]
+        if abs(missing) < AT_GOAL:
+            return np.zeros(4)
+        full = np.zeros(39)  # metaworld's observation, of which the controllers read the hand and the handle
+        full[:3], full[4:7] = hand, handle + (self._other_side if missing > 0 else 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that actions are clipped
+            return (self._higher if missing > 0 else self._lower).get_action(full)
+
+
+def make_sawyer(task: str) -> gym.Env:
+    """:return: A Sawyer task of this package"""
+    import sb3_clearning.envs  # noqa: F401 (registers it)
+
+    return gym.make(f"Sawyer{task}-v0")
+
+
+def sawyer_data(task: str, n_steps: int, seed: int) -> Experience:
+    """
+    Data of metaworld's controllers and of random actions, half of the episodes each.
+
+    :param task: Drawer or Window
+    :param n_steps: Number of transitions
+    :param seed: Seed of starts, goals and noise
+    :return: The transitions
+    """
+    return collect(SlideController(task, seed=seed), make_sawyer(task), n_steps, seed=seed)

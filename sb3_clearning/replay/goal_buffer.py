@@ -103,8 +103,9 @@ class GoalReplayBuffer(EpisodeRing):
 
     def load_dataset(self, dataset: Any, crop: Crop = None, progress_bar: bool = False) -> int:
         """
-        Add the transitions of an offline dataset of any kind. All of it is checked first: after an error the buffer is
-        unchanged. If it has more transitions than the buffer holds, the newest stay.
+        Add the transitions of an offline dataset of any kind. All of it is checked first: after an error or Ctrl-C the
+        buffer is unchanged. If it has more transitions than the buffer holds, the newest stay. Rows that are overwritten are
+        held twice until the end.
 
         :param dataset: The path of an .npz file, as OGBench's are (it may be larger than memory; an episode must not be), or
             of what :meth:`Experience.save` wrote; a mapping of arrays, a Minari dataset or its name, an SB3 replay buffer, a

@@ -1,6 +1,8 @@
 """EpisodeRing: a ring of transitions of parallel environments, and how steps and episodes are added."""
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -152,27 +154,60 @@ class EpisodeRing(RingStorage):
     def add_pieces(self, pieces: Iterable[Transitions], total: int) -> int:
         """
         Add a sequence of transitions that comes in pieces of whole episodes. A buffer of several environments gets as many
-        parts of equal length; up to ``n_envs - 1`` transitions that are left over are not added.
+        parts of equal length; up to ``n_envs - 1`` transitions that are left over are not added. After an error or Ctrl-C the
+        buffer is unchanged.
 
         :param pieces: The pieces in order of time
         :param total: Number of transitions in all of them. If the buffer holds fewer, the newest stay
         :return: The number of transitions that were added
         """
-        self.truncate_last_trajectory()
         length = min(total // self.n_envs, self.buffer_size)
-        # The place of a piece in the sequence of those that stay, which environment `env` gets from `env * length` on.
-        first = min(self.buffer_size * self.n_envs - total, 0)
-        for piece in pieces:
-            end = first + len(piece.actions)
-            for env in range(self.n_envs):
-                start, stop = max(first, env * length), min(end, (env + 1) * length)
-                if start < stop:
-                    self._write(env, start - env * length, piece.take(slice(start - first, stop - first)))
-            first = end
-        self.total_added += length
-        self.full = self.full or self.pos + length >= self.buffer_size
-        self.pos = (self.pos + length) % self.buffer_size
+        with self._all_or_nothing(length):
+            self.truncate_last_trajectory()
+            # The place of a piece in the sequence of those that stay, which environment `env` gets from `env * length` on.
+            first = min(self.buffer_size * self.n_envs - total, 0)
+            missing = total
+            for piece in pieces:
+                end = first + len(piece.actions)
+                for env in range(self.n_envs):
+                    start, stop = max(first, env * length), min(end, (env + 1) * length)
+                    if start < stop:
+                        self._write(env, start - env * length, piece.take(slice(start - first, stop - first)))
+                first, missing = end, missing - len(piece.actions)
+            if missing:
+                raise ValueError(f"The dataset changed while it was read: it had {total} transitions, then {total - missing}.")
+            self.total_added += length
+            self.full = self.full or self.pos + length >= self.buffer_size
+            self.pos = (self.pos + length) % self.buffer_size
         return total // self.n_envs * self.n_envs
+
+    @contextmanager
+    def _all_or_nothing(self, length: int) -> Iterator[None]:
+        """
+        Undo what was written if the block ends early, by Ctrl-C, too. Until then the overwritten rows are held twice.
+
+        :param length: For each environment, the number of rows to be written from the current position on
+        """
+        filled, wrapped = self.size() * self.n_envs, self.pos + length - self.buffer_size
+        spans = [slice(self.pos * self.n_envs, (self.pos + length - max(wrapped, 0)) * self.n_envs)]
+        spans.append(slice(max(wrapped, 0) * self.n_envs))
+        arrays = [self.rows, *self.non_float.values()]
+        # Of a ring that is not full, what lies beyond is zero.
+        overwritten = [
+            (array, span, array[span][: max(filled - (span.start or 0), 0)].copy()) for array in arrays for span in spans
+        ]
+        indices = [(array, array[:filled].copy()) for array in (self.next_slot, self.episode_end)]
+        names = ("slot_rows", "slot_non_float", "slot_terminated", "free_slots", "in_progress", "episode_steps")
+        small = {name: copy.deepcopy(getattr(self, name)) for name in (*names, "total_added", "full", "pos")}
+        try:
+            yield
+        except BaseException:
+            for array, span, old in overwritten:
+                array[span][: len(old)], array[span][len(old) :] = old, 0
+            for array, old in indices:
+                array[:filled], array[filled:] = old, 0
+            vars(self).update(small)
+            raise
 
     def _write(self, env: int, first: int, new: Transitions) -> None:
         """

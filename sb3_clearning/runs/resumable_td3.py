@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _OBS = ("last_obs", "last_original_obs")
 _COUNTERS = ("num_timesteps", "_episode_num", "_n_updates", "_total_timesteps")
+#: Counters that a checkpoint holds only if they are not 0: earlier versions do not know them.
+_MORE_COUNTERS = ("n_offline_updates",)
 
 
 class ResumableTD3(TD3):
@@ -42,6 +44,8 @@ class ResumableTD3(TD3):
     _session: RunSession
     _distances: "DistanceTracker"
     _metrics: "TensorMeans"
+    #: How many of the updates were made by ``learn_offline``. Saved with the model.
+    n_offline_updates: int = 0
 
     @property
     def session(self) -> RunSession:
@@ -155,6 +159,7 @@ class ResumableTD3(TD3):
             "online": not self._session.offline,
             "counters": {
                 **{name: getattr(self, name) for name in _COUNTERS},
+                **{name: getattr(self, name) for name in _MORE_COUNTERS if getattr(self, name)},
                 "_call_started_at": self._session.call_started_at,
             },
             "random": random,
@@ -190,13 +195,14 @@ class ResumableTD3(TD3):
         if not isinstance(content["noise"], dict) or not isinstance(content["random"], dict):
             raise UnreadableFileError("The states of noises or random generators are missing in the checkpoint.")
         self._check_environments(arrays)
-        if set(counters) != {*_COUNTERS, "_call_started_at"} or not all(is_count(value, 2**62) for value in counters.values()):
+        names = {*_COUNTERS, "_call_started_at"}
+        if set(counters) - set(_MORE_COUNTERS) != names or not all(is_count(value, 2**62) for value in counters.values()):
             raise UnreadableFileError(f"Invalid counters in checkpoint: {str(counters)[:200]}.")
         infos, successes = logs["episodes"], logs["successes"]
         if not are_numbers(successes) or not all(are_numbers(info.values()) and {"r", "l"} <= set(info) for info in infos):
             raise UnreadableFileError("Invalid logs of episodes in checkpoint.")
-        for name in _COUNTERS:
-            setattr(self, name, counters[name])
+        for name in (*_COUNTERS, *_MORE_COUNTERS):
+            setattr(self, name, counters.get(name, 0))
         self._session.call_started_at = counters["_call_started_at"]
         self.ep_info_buffer = deque(infos, maxlen=self._stats_window_size)
         self.ep_success_buffer = deque(successes, maxlen=self._stats_window_size)

@@ -1,5 +1,6 @@
 """Behaviour cloning in the actor's loss: what it adds, and when."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,10 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.sac.policies import Actor as GaussianActor
 
-from sb3_clearning import CLearning, GoalTD3
+from sb3_clearning import CLearning, GoalTD3, ResumableCheckpoint, collect
+from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
+from sb3_clearning.replay.batch import GoalBatch
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import same, weights
 
@@ -81,13 +84,49 @@ def test_a_large_coefficient_gives_the_datas_actions(stochastic: bool) -> None:
     obs = {"observation": states, "achieved_goal": states, "desired_goal": states[::-1].copy()}
     found = model.predict(obs, deterministic=True)[0]
     assert np.abs(found - 0.5 * states[:, :1]).mean() < 0.08
-    free = offline_model(stochastic=stochastic).learn_offline(400)
+    free = offline_model(stochastic=stochastic, bc_coef=0.0).learn_offline(400)
     assert np.abs(free.predict(obs, deterministic=True)[0] - 0.5 * states[:, :1]).mean() > 0.2
 
 
 def test_it_is_for_offline_learning_alone() -> None:
     found = []
-    for weight in (0.0, 10.0):
-        model = CLearning("MultiInputPolicy", PointEnv(), learning_starts=20, bc_coef=weight, seed=0, device="cpu")
+    settings: list[dict[str, Any]] = [{"bc_coef": 0.0}, {}, {"bc_coef": 10.0}]
+    for arguments in settings:
+        model = CLearning("MultiInputPolicy", PointEnv(), learning_starts=20, seed=0, device="cpu", **arguments)
         found.append(weights(model.learn(60)))
-    assert same(*found)
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+
+
+def test_online_the_share_of_offline_updates_is_left_of_it(tmp_path: Path) -> None:
+    found: list[float] = []
+
+    class Noting(ClassifierUpdater):
+        def update_actor(self, batch: GoalBatch) -> None:
+            found.append(self.model.cloning_weight)
+            super().update_actor(batch)
+
+    class Noted(CLearning):
+        updater_class = Noting
+
+    arguments: dict[str, Any] = {"learning_starts": 10, "bc_coef": 0.2, "seed": 0, "device": "cpu"}
+    model = Noted("MultiInputPolicy", PointEnv(), **arguments)
+    model.replay_buffer.load_dataset(collect("random", PointEnv(), 50, seed=0))
+    model.learn_offline(4)
+    expected = [0.2] * 4 + [0.2 * 4 / n for n in range(5, 11)]
+    model.learn(16, callback=ResumableCheckpoint(tmp_path / "run", every=5))
+    assert np.allclose(found, expected)
+    # A model that was saved or resumed knows it, too.
+    model.save(tmp_path / "model")
+    loaded = Noted.load(tmp_path / "model", PointEnv(), device="cpu")
+    for other in (loaded, Noted.resume(tmp_path / "run", PointEnv())):
+        assert other.n_offline_updates == 4
+        assert other._n_updates > 4
+        assert other.cloning_weight == pytest.approx(0.2 * 4 / other._n_updates)
+
+
+def test_learn_offline_clones_by_default() -> None:
+    settings: list[dict[str, Any]] = [{}, {"bc_coef": 0.1}, {"bc_coef": 0.0}]
+    found = [weights(offline_model(**arguments).learn_offline(5)) for arguments in settings]
+    assert same(found[0], found[1])
+    assert not same(found[0], found[2])

@@ -36,7 +36,7 @@ def train(model: GoalAlgorithm, updates: int, fast: bool) -> None:
         use_autograd(model)
     model.set_logger(Logger(None, []))
     model.set_random_seed(1)
-    model._session.offline = model.bc_coef > 0
+    model._session.offline = model.bc_coef == 0.7
     model.train(gradient_steps=updates, batch_size=64)
 
 
@@ -44,7 +44,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"lambda_": 0.6},
     {"lambda_": 0.0},
-    {"lambda_": 0.3, "lambda_on_w": False, "actor_loss": "log_ratio"},
+    {"n_steps": 1, "lambda_": 0.3, "lambda_on_w": False, "actor_loss": "log_ratio"},
     {"classifier_loss": "mse", "actor_loss": "prob"},
     {"n_steps": 10, "lambda_": 1.0},
     {"n_steps": 3, "terminal": "absorbing", "commanded_goal_fraction": 0.5},

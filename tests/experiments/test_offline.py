@@ -5,8 +5,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sb3_clearning.common.collect import collect
 from sb3_clearning.experiments import offline
-from sb3_clearning.experiments.offline_data import STITCH_CELLS, STITCH_STEPS, Maze, WaypointController, make_maze, maze_data
+from sb3_clearning.experiments.offline_data import (
+    STITCH_CELLS,
+    STITCH_STEPS,
+    Maze,
+    SlideController,
+    WaypointController,
+    make_maze,
+    make_sawyer,
+    maze_data,
+    sawyer_data,
+)
 from sb3_clearning.experiments.tables.rows import read_rows
 
 
@@ -74,19 +85,73 @@ def test_navigate_shows_long_walks(maze: Maze) -> None:
     assert max(far[maze.cell(place)] for place in data.observations["achieved_goal"]) > STITCH_CELLS + 1
 
 
+@pytest.mark.parametrize(("task", "axis"), [("Drawer", 4), ("Window", 3)])
+def test_scripted_episodes_move_the_object_to_its_goal(task: str, axis: int) -> None:
+    env, policy = make_sawyer(task), SlideController(task, random_fraction=0)
+    for seed in range(6):
+        obs, _ = env.reset(seed=seed)
+        start, reached = obs["observation"][axis], False
+        moved = 0.0
+        for t in range(150):
+            batch = {key: value[None] for key, value in obs.items()}
+            action = policy.predict(batch, None, np.array([t == 0]), False)[0][0]
+            obs, _, _, _, info = env.step(action)
+            reached |= bool(info["is_success"])
+            moved = max(moved, abs(obs["observation"][axis] - start))
+        assert reached
+        # Within the success threshold of 3 cm, or nearer: it was pushed all the way.
+        assert moved > abs(obs["desired_goal"][axis] - start) - 0.03
+
+
+def test_half_of_sawyers_episodes_are_random() -> None:
+    data, env = sawyer_data("Drawer", 16 * 150, seed=0), make_sawyer("Drawer")
+    scripted, random = (collect(SlideController("Drawer", random_fraction=f), env, 16 * 150, seed=0) for f in (0.0, 1.0))
+    # The controllers hold the gripper open or closed, with noise.
+    is_random = np.abs(data.actions[:, 3].reshape(16, 150)[:, :5]).mean(axis=1) < 0.75
+    assert 4 <= is_random.sum() <= 12
+    moves = []
+    for found in (scripted, random):
+        assert isinstance(found.observations, dict)
+        moves.append(np.ptp(found.observations["observation"][:, 4].reshape(16, 150), axis=1).mean())
+    assert moves[0] > 3 * moves[1]
+    assert np.abs(np.mean(random.actions, axis=0)).max() < 0.05
+    assert np.abs(np.std(random.actions, axis=0) - 3**-0.5).max() < 0.03
+    assert np.array_equal(sawyer_data("Drawer", 200, seed=0).actions, data.actions[:200])
+    assert not np.array_equal(sawyer_data("Drawer", 200, seed=1).actions, data.actions[:200])
+
+
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(offline, "EVALUATED_AT", (5, 10))
-    monkeypatch.setattr(offline, "TASKS", {"small": offline._maze_task("UMaze", "stitch", 300, 0.9, 10)})
+    monkeypatch.setattr(offline, "ONLINE_STEPS", 6)
+    monkeypatch.setattr(offline, "ONLINE_EVERY", 3)
+    monkeypatch.setattr(offline, "TASKS", {"small": offline._maze_task("UMaze", "stitch", 300, 0.9, 10, online=True)})
     command = ["--tasks", "small", "--seeds", "1", "--output", str(tmp_path), "--methods", "clearning", "cloning alone"]
     offline.main(command)
     rows = read_rows(tmp_path / "offline.csv")
-    assert [(row["method"], row["updates"]) for row in rows] == [
-        *(("clearning", updates) for updates in ("5", "10")),
-        *(("cloning alone", updates) for updates in ("5", "10")),
+    assert [(row["method"], row["updates"], row["online_steps"]) for row in rows] == [
+        *(("clearning", updates, steps) for updates, steps in (("5", "0"), ("10", "0"), ("10", "3"), ("10", "6"))),
+        *(("cloning alone", updates, "0") for updates in ("5", "10")),
     ]
     assert "| small | " in (tmp_path / "offline.md").read_text()
     assert "missing" in (tmp_path / "offline.md").read_text()
     capsys.readouterr()
     offline.main(command)
     assert "2 of 2 settings are in" in capsys.readouterr().out
-    assert len(read_rows(tmp_path / "offline.csv")) == 4
+    assert len(read_rows(tmp_path / "offline.csv")) == 6
+
+
+def test_the_online_table_shows_the_lowest_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline, "ONLINE_STEPS", 2000)
+    curves = {"0": ("0.8", "0.6", "0.9"), "1": ("0.5", "0.7", "0.7")}
+    rows = [
+        {"task": "fetch-reach-random", "method": "clearning", "seed": seed, "updates": "20000", "success": success}
+        | {"online_steps": str(1000 * i), "success_any_time": "1"}
+        for seed, curve in curves.items()
+        for i, success in enumerate(curve)
+    ]
+    found = offline.online_table(rows)[2:]
+    assert found == [
+        "| fetch-reach-random | 0 | 0.80 | 0.60 | 0.75 | 0.90 |",
+        "| fetch-reach-random | 1 | 0.50 | 0.70 | 1.40 | 0.70 |",
+    ]
+    assert "| fetch-reach-random | 0.65 ± 0.21 (2) | missing |" in "\n".join(offline.table(rows))

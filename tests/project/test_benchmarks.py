@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as benchmarks
+from benchmarks import loading
 from benchmarks.timing import Row
+from sb3_clearning.replay import datasets
 
 
 def test_quick_rows_do_not_replace_the_measured_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +30,17 @@ def test_quick_rows_do_not_replace_the_measured_ones(tmp_path: Path, monkeypatch
     for suffix, measured in {"md": "| 1e+03 | 900 to", "csv": ",1000,900,"}.items():
         assert measured in (tmp_path / f"benchmarks.{suffix}").read_text()
     assert (tmp_path / "benchmarks_quick.png").stat().st_size > 1000
+
+
+def test_the_loader_needs_the_same_memory_for_ten_times_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "BUFFER", 2_000)
+    monkeypatch.setattr(datasets, "CHUNK_BYTES", 2**17)
+    rows = {(row.setting, row.subject): row.value for row in loading.loading(60_000, rounds=1)}
+    small, large = (f"{n} transitions, buffer of 2,000" for n in ("6,000", "60,000"))
+    assert set(rows) == {
+        (setting, subject)
+        for setting in (small, large)
+        for subject in ("load_dataset", "np.load", "load_dataset / np.load", "load_dataset, memory", "np.load, memory")
+    }
+    assert rows[large, "load_dataset, memory"] < 1.2 * rows[small, "load_dataset, memory"]
+    assert rows[large, "np.load, memory"] > 4 * rows[small, "np.load, memory"]

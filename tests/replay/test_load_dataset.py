@@ -1,5 +1,8 @@
 """Datasets of every kind reach the buffer as a plain loop over their trajectories would add them, or not at all."""
 
+import os
+import signal
+import sys
 import tracemalloc
 import warnings
 import zipfile
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 from sb3_clearning import Experience, FutureStateEstimator, GoalReplayBuffer, UnreadableFileError, collect
 from sb3_clearning.replay import datasets
+from sb3_clearning.replay.ring import EpisodeRing
 from sb3_clearning.replay.transitions import Transitions
 from tests.support.goal_envs import PointEnv
 from tests.support.ring_invariants import check_invariants
@@ -335,6 +339,98 @@ def test_the_progress_bar_counts_to_its_end(tmp_path: Path, capsys: pytest.Captu
     changed()(tmp_path / "data.npz")
     new_buffer().load_dataset(tmp_path / "data.npz", crop=CROP, progress_bar=True)
     assert "15/15" in capsys.readouterr().err
+
+
+# -- all or nothing ----------------------------------------------------------------------------------------------------
+
+
+def filled_buffer(n_envs: int = 1) -> GoalReplayBuffer:
+    """:return: A buffer that is nearly full, with an episode in progress, so that loading overwrites and closes"""
+    buffer = new_buffer(40, n_envs)
+    buffer.load_dataset(ogbench([16, 16], seed=1), crop=CROP)
+    states = {key: np.full((n_envs, *box.shape), 7, np.float32) for key, box in SPACE.items()}  # type: ignore[misc]
+    following = {key: value + 1 for key, value in states.items()}
+    buffer.add(states, following, np.zeros((n_envs, 2)), np.zeros(n_envs), np.zeros(n_envs), [{}] * n_envs)
+    return buffer
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_ctrl_c_while_loading_leaves_the_buffer_untouched(full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed()(tmp_path / "data.npz")
+    monkeypatch.setattr(datasets, "CHUNK_BYTES", 70)
+    buffer = filled_buffer() if full else new_buffer()
+    before, calls = everything(buffer), 0
+
+    def crop(states: np.ndarray) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        if calls == 10:  # twice for each of three chunks: all were checked, and the first one is in the buffer
+            os.kill(os.getpid(), signal.SIGINT)
+        return states[..., CROP]
+
+    with pytest.raises(KeyboardInterrupt):
+        buffer.load_dataset(tmp_path / "data.npz", crop=crop)
+    assert calls == 10
+    assert_untouched(buffer, before)
+    assert buffer.load_dataset(tmp_path / "data.npz", crop=CROP) == 15
+    check_invariants(buffer)
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_an_interruption_at_any_line_is_all_or_nothing(n_envs: int) -> None:
+    new = ogbench([6, 5, 14, 4], seed=2)
+    complete = filled_buffer(n_envs)
+    complete.load_dataset(new, crop=CROP)
+    module = sys.modules[EpisodeRing.__module__].__file__
+    countdown, undoing = 0, False
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal countdown, undoing
+        if frame.f_code.co_filename != module:
+            return None
+        if event == "line" and not undoing:
+            countdown -= 1
+            if countdown == 0:
+                undoing = True
+                raise KeyboardInterrupt
+        return trace
+
+    lines, outcomes = 0, set()
+    while not lines or undoing:
+        lines += 1
+        buffer = filled_buffer(n_envs)
+        before, countdown, undoing = everything(buffer), lines, False
+        previous = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            buffer.load_dataset(new, crop=CROP)
+        except KeyboardInterrupt:
+            assert undoing
+        finally:
+            sys.settrace(previous)
+        if buffer.total_added == complete.total_added:
+            assert_same(buffer.transitions(), complete.transitions())
+            outcomes.add("all")
+        else:
+            assert_untouched(buffer, before)
+            outcomes.add("nothing")
+        check_invariants(buffer)
+    assert outcomes == {"all", "nothing"}
+    assert lines > 50
+
+
+def test_a_file_that_changes_between_the_passes(tmp_path: Path) -> None:
+    buffer = filled_buffer()
+    before = everything(buffer)
+    with pytest.raises(ValueError, match="changed while it was read: it had 20 transitions, then 14"):
+        buffer.add_pieces([new_buffer_with(15).transitions()], 20)
+    assert_untouched(buffer, before)
+
+
+def new_buffer_with(rows: int) -> GoalReplayBuffer:
+    buffer = new_buffer()
+    buffer.load_dataset(ogbench([rows]), crop=CROP)
+    return buffer
 
 
 # -- other kinds -------------------------------------------------------------------------------------------------------
