@@ -46,7 +46,14 @@ def test_runs_with_its_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("gamma", "n_steps", "limit"),
-    [(0.99, 1, 100.0), (0.9, 1, 10.0), (0.99, 10, 32.3394), (0.3, 10, 1.19523), (0.99, float("inf"), 10.0), (0.75, 2, 3.02372)],
+    [
+        (0.99, 1, 100.0),
+        (0.9, 1, 10.0),
+        (0.99, 10, 32.3394),
+        (0.3, 10, 1.19523),
+        (0.99, float("inf"), 10.0),
+        (0.75, 2, 3.02372),
+    ],
 )
 def test_default_limit_of_the_importance_weights(gamma: float, n_steps: float, limit: float) -> None:
     """The geometric mean of the horizon in steps, 1 + gamma + gamma^2 + ..., and in windows, 1 + gamma^n + gamma^2n + ..."""
