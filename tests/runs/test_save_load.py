@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "mixed": {
         "lambda_": 0.4,
+        "n_steps": 1,
         "lambda_on_w": False,
         "w_clip": 3.0,
         "classifier_loss": "mse",
