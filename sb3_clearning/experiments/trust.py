@@ -38,6 +38,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], int | None]] = {
         N_CANDIDATES,
     ),
     "defaults": ({}, {}, None),
+    "defaults, 2,000 batches": ({}, {"steps": 2000}, None),
 }
 
 

@@ -149,7 +149,7 @@ class FutureStateEstimator(FittedPredictor):
             bootstraps where the recorded episode ends. As in n-step Q-learning, the first m actions are the data's. With
             another policy, n > 1 is therefore biased towards the data's future. If ``policy`` is None, the recursion
             bootstraps one transition before a truncation, because the data does not have the action that would have
-            followed. None: ``float("inf")`` for "td" with the data's own policy, else 1
+            followed. None: 10 for "td" with the data's own policy, else 1
         :return: Itself
         """
         if isinstance(policy, list):
@@ -157,7 +157,7 @@ class FutureStateEstimator(FittedPredictor):
         if method not in self.methods:
             raise ValueError(f"`method` must be one of {self.methods}, not {method!r}.")
         if n_steps is None:
-            n_steps = float("inf") if method == "td" and policy is None else 1
+            n_steps = 10 if method == "td" and policy is None else 1
         settings = TrainingSettings(method=method, gamma=self.gamma, steps=steps, n_steps=n_steps, **self._arguments)
         experience = self._read(dataset, policy, action_space)
         self._warn_about(experience, policy, settings)
