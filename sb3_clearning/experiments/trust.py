@@ -46,9 +46,9 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], int | None]] = {
 def rollouts(n: int) -> np.ndarray:
     """:return: The share of each event in the discounted futures ``(n, events)``; a fallen pole stays as it fell"""
     env, rng = gym.make("CartPole-v1").unwrapped, np.random.default_rng(0)
-    env.reset(seed=0)
     shares = np.zeros((n, len(EVENTS)))
     for share in shares:
+        env.reset(seed=0)
         env.state, action, ended, weight = START.astype(np.float64), int(ACTION), False, 1.0  # type: ignore[attr-defined]
         while not ended:
             state, _, ended, _, _ = env.step(action)

@@ -136,7 +136,9 @@ def one_step_loss(sampler: Any, settings: Any, classifiers: Any, target: Any) ->
 
 @pytest.mark.filterwarnings("ignore:The longest episode")
 @pytest.mark.parametrize("method", ["td", "mixed"])
-@pytest.mark.parametrize("arguments", [{"absorbing": False}, {"absorbing": True, "lambda_": 0.3, "n_random": 3, "n_classifiers": 2}])
+@pytest.mark.parametrize(
+    "arguments", [{"absorbing": False}, {"absorbing": True, "lambda_": 0.3, "n_random": 3, "n_classifiers": 2}]
+)
 def test_one_step_is_what_it_was_bit_for_bit(arguments: dict[str, Any], method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_tabular(0).collect(2000, seed=1, length=4)
     ends = data.pop("truncations")
