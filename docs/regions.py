@@ -279,6 +279,7 @@ REGIONS: dict[str, Region] = {
     "relabel_ratio": part_of_report("relabel_ratio.md"),
     "analytic_q": sentence_of_report("analytic_q.md", "Largest difference"),
     "calibration": part_of_report("calibration.md"),
+    "trust": part_of_report("trust.md"),
     "agents": agents,
     "trained_again": trained_again,
     "locomotion_data": locomotion_data,

@@ -12,6 +12,7 @@ from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.hindsight_q import HindsightQEstimator
 from sb3_clearning.prediction.next_actions import TablePolicy
 from sb3_clearning.prediction.policy_future import PolicyFuture
+from sb3_clearning.prediction.queries import UntrustedAnswerWarning
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.experience import Experience
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
@@ -41,6 +42,7 @@ __all__ = [
     "StepTimeout",
     "TablePolicy",
     "UnreadableFileError",
+    "UntrustedAnswerWarning",
     "__version__",
     "collect",
     "evaluate_goals",

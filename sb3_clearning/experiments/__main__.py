@@ -15,6 +15,7 @@ EXPERIMENTS = {
     "relabel_ratio": "hypothesis 2: Q-learning's error against the relabelling ratio, for several gammas",
     "analytic_q": "the appendix's two examples in closed form, against tabular Q-learning",
     "calibration": "predicted probabilities of events against their frequency in held-out rollouts",
+    "trust": "answers about CartPole against rollouts, and whether those that disagree warn",
     "locomotion_data": "trains an agent for each locomotion task and collects its experience",
     "locomotion": "the error of the expected future state against gamma, on Walker2d, Hopper and Ant",
     "visions": "rendered expected futures of HalfCheetah, Ant, Walker2d and Hopper",

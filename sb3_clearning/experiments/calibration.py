@@ -26,6 +26,7 @@ from sb3_clearning.prediction.calibration import Reliability, reliability
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.next_actions import TablePolicy
 from sb3_clearning.prediction.plots import plot_reliability
+from sb3_clearning.prediction.queries import N_CANDIDATES
 from sb3_clearning.replay.datasets import read_dataset
 from sb3_clearning.replay.experience import Experience, take
 from sb3_clearning.replay.geometric import future_rows
@@ -112,7 +113,7 @@ def predictions(task: Task, estimator: FutureStateEstimator, gamma: float, seed:
     following = task.test.next_observations
     achieved = np.asarray(following["achieved_goal"] if isinstance(following, dict) else following)[later]
     # `estimator.probability` would compute the weights again for every event.
-    candidates = estimator._candidates(None)  # noqa: SLF001
+    candidates = estimator._candidates(None)[:N_CANDIDATES]  # noqa: SLF001
     weights, _ = estimator._weights(states, actions, candidates)  # noqa: SLF001
     goals = estimator._goals.decode(candidates)  # noqa: SLF001
     inside = np.stack([event(goals) for event in task.events]).astype(float)
@@ -125,9 +126,11 @@ def measure(setting: tuple[str, int], quick: bool) -> Iterator[dict[str, Any]]:
     name, seed = setting
     task, gamma = TASKS[name](seed, quick), GAMMA[name]
     for method in METHODS:
-        estimator = FutureStateEstimator(gamma, hidden=(128, 128), learning_rate=_falling_rate, seed=seed)
+        estimator = FutureStateEstimator(
+            gamma, hidden=(128, 128), learning_rate=_falling_rate, w_clip=1 / (1 - gamma), seed=seed
+        )
         policy = task.policy if method == "td" else None
-        estimator.fit(task.train, policy=policy, method=method, steps=200 if quick else 4000)
+        estimator.fit(task.train, policy=policy, method=method, steps=200 if quick else 4000, n_steps=1)
         found = reliability(*predictions(task, estimator, gamma, seed, 300 if quick else 1500), N_BINS)
         base = {"task": name, "method": method, "gamma": gamma, "seed": seed}
         for number, (predicted, frequency, count) in enumerate(zip(*found, strict=True)):

@@ -23,6 +23,7 @@ from sb3_clearning.experiments.tables.statistics import by_seed
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.dynamics import OneStepModel
 from sb3_clearning.prediction.estimator import FutureStateEstimator
+from sb3_clearning.prediction.queries import N_CANDIDATES
 from sb3_clearning.replay.datasets import read_dataset
 from sb3_clearning.replay.experience import Experience, take
 
@@ -110,9 +111,12 @@ def measure(
             model.gamma = gamma
             predicted = model.expected_future_state(found.states, found.actions)
         else:
-            estimator = FutureStateEstimator(gamma, hidden=HIDDEN, w_clip=W_CLIP, seed=seed)
-            estimator.fit(found.train, method=method, steps=batches[method])
-            predicted = estimator.expected_future_state(found.states, found.actions)
+            estimator = FutureStateEstimator(
+                gamma, hidden=HIDDEN, w_clip=W_CLIP, learning_rate=1e-3, absorbing=False, seed=seed
+            )
+            estimator.fit(found.train, method=method, steps=batches[method], n_steps=1)
+            drawn = candidates[np.random.default_rng(seed).permutation(len(candidates))[:N_CANDIDATES]]
+            predicted = estimator.expected_future_state(found.states, found.actions, drawn)
         errors = {
             "mse": np.mean(((predicted - real) / scale) ** 2),
             "mse_raw": np.mean((predicted - real) ** 2),

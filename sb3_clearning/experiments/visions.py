@@ -127,8 +127,8 @@ def draw(
         axes.imshow(picture)
     grid[0, 0].set_ylabel("now")
     for row, gamma in zip(grid[1:], gammas, strict=True):
-        estimator = FutureStateEstimator(gamma, hidden=(256,), w_clip=20.0, seed=seed)
-        estimator.fit(experience, method="td", steps=batches, progress_bar=True)
+        estimator = FutureStateEstimator(gamma, hidden=(256,), w_clip=20.0, learning_rate=1e-3, absorbing=False, seed=seed)
+        estimator.fit(experience, method="td", steps=batches, progress_bar=True, n_steps=1)
         for axes, index in zip(row, shown, strict=True):
             pair = states[index], experience.actions[index]
             axes.imshow(expected_picture(estimator, *pair, candidates, pictures, background))

@@ -88,6 +88,7 @@ class OneStepModel(FittedPredictor):
         states, actions = self._states.encode(experience.observations), self._actions.encode(experience.actions)
         step = self._states.encode(experience.next_observations) - states
         self._shift, self._scale = standardization(np.concatenate([states, actions], axis=1), (self._states, self._actions))
+        self._remember_states(states, self._scale[: self._states.size])
         self._step_mean, self._step_std = standardization(step, (self._states,))
         inputs = th.as_tensor((np.concatenate([states, actions], axis=1) - self._shift) / self._scale)
         targets = th.as_tensor((step - self._step_mean) / self._step_std)
@@ -182,7 +183,9 @@ class OneStepModel(FittedPredictor):
         rows, encoded = self._state_and_action(observations, actions)
         rng = np.random.default_rng(self.seed)
         n = n_rows(rows)
-        states = np.repeat(self._states.encode(rows), self.n_rollouts, axis=0)
+        start = self._states.encode(rows)
+        self._warn_if_far(start)
+        states = np.repeat(start, self.n_rollouts, axis=0)
         if encoded is None:
             if self._policy is None:
                 raise ValueError("The policy is that of the data, so its actions here are unknown: pass `actions`.")

@@ -83,8 +83,9 @@ class FutureStateEstimator(FittedPredictor):
     :param seed: The seed of weights and batches
     :param device: PyTorch device
     :param settings: See :class:`sb3_clearning.prediction.training.TrainingSettings`: ``hidden``, ``learning_rate``,
-        ``batch_size``, ``lambda_``, ``w_clip``, ``tau``, ``average_next_actions``, ``n_random``, ``absorbing``,
-        ``weight_decay``
+        ``batch_size``, ``lambda_``, ``w_clip`` (here :math:`10/(1-\gamma)` by default: a smaller limit cuts off the odds of
+        near states), ``tau``, ``average_next_actions``, ``n_random``, ``absorbing`` (here True by default: the data does not
+        say what follows a terminal state), ``weight_decay``
     """
 
     #: The methods of `fit`.
@@ -108,8 +109,8 @@ class FutureStateEstimator(FittedPredictor):
         unknown = set(settings) - set(TrainingSettings.__dataclass_fields__) | ({"method", "steps", "n_steps"} & set(settings))
         if unknown:
             raise ValueError(f"Unknown arguments {sorted(unknown)}. `method`, `steps` and `n_steps` are `fit`'s.")
-        self._arguments = settings
         TrainingSettings(gamma=gamma, **settings)  # raises an error for values out of range
+        self._arguments = {"w_clip": 10 / (1 - gamma), "absorbing": True, **settings}
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class FutureStateEstimator(FittedPredictor):
         progress_bar: bool = False,
         action_space: spaces.Space | None = None,
         random_goals: np.ndarray | None = None,
-        n_steps: float = 1,
+        n_steps: float | None = None,
     ) -> SelfEstimator:
         r"""
         Train from scratch on a dataset.
@@ -147,13 +148,16 @@ class FutureStateEstimator(FittedPredictor):
             a')]` with m = n, or fewer where the recorded episode ends. A whole number, or ``float("inf")``: Monte Carlo that
             bootstraps where the recorded episode ends. As in n-step Q-learning, the first m actions are the data's. With
             another policy, n > 1 is therefore biased towards the data's future. If ``policy`` is None, the recursion
-            bootstraps one transition before a truncation, because the data does not have the action that would have followed
+            bootstraps one transition before a truncation, because the data does not have the action that would have
+            followed. None: 10 for "td" with the data's own policy, else 1
         :return: Itself
         """
         if isinstance(policy, list):
             policy = np.asarray(policy)  # a table
         if method not in self.methods:
             raise ValueError(f"`method` must be one of {self.methods}, not {method!r}.")
+        if n_steps is None:
+            n_steps = 10 if method == "td" and policy is None else 1
         settings = TrainingSettings(method=method, gamma=self.gamma, steps=steps, n_steps=n_steps, **self._arguments)
         experience = self._read(dataset, policy, action_space)
         self._warn_about(experience, policy, settings)
@@ -212,6 +216,7 @@ class FutureStateEstimator(FittedPredictor):
         goals = self._goals.encode(achieved_goals(experience.next_observations, self.crop))
         inputs = np.concatenate([states, actions, goals], axis=1)
         shift, scale = standardization(inputs, (self._states, self._actions, self._goals))
+        self._remember_states(states, scale[: self._states.size])
         if not self.normalize:
             shift, scale = np.zeros_like(shift), np.ones_like(scale)
         pool = None
@@ -257,6 +262,7 @@ class FutureStateEstimator(FittedPredictor):
 
     def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
         states = self._states.encode(observations)
+        self._warn_if_far(states)
         if actions is not None:
             return self._logits(states, actions, goals)
         if self._policy is None:

@@ -12,11 +12,15 @@ from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, und
 from sb3_clearning.files.json_values import decode, decode_space, encode_arguments, encode_space
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.next_actions import check_policy, checked_table
-from sb3_clearning.prediction.queries import FuturePredictor
+from sb3_clearning.prediction.queries import N_VISITED, FuturePredictor, warn_of_answer
 
 SelfPredictor = TypeVar("SelfPredictor", bound="FittedPredictor")
 
 KIND = "estimator"
+
+#: How many of the data's states a predictor keeps, to tell which queries are far from the data; of large ones fewer.
+N_KNOWN = 2000
+KNOWN_FLOATS = 1_000_000
 
 
 class NotHeld:
@@ -51,6 +55,11 @@ class FittedPredictor(FuturePredictor):
     _deterministic: bool = False
     #: Draws of the marginal, encoded, ``(m, goal_size)``
     _visited: np.ndarray
+    #: Some of the data's states, encoded, ``(k, state_size)``
+    _known: np.ndarray
+    #: ``(state_size,)``; in this unit no state of the data is farther than 1 from the nearest known one
+    _known_scale: np.ndarray
+    _n_candidates = N_VISITED
 
     @abstractmethod
     def _constructor_arguments(self) -> dict[str, Any]:
@@ -71,6 +80,41 @@ class FittedPredictor(FuturePredictor):
     def _visited_goals(self) -> np.ndarray:
         return self._visited
 
+    def _remember_states(self, states: np.ndarray, scale: np.ndarray) -> None:
+        """
+        Keep some of the data's states, and the largest distance of a state of the data to the nearest of them.
+
+        :param states: Encoded, ``(n, state_size)``
+        :param scale: Their standard deviations, ``(state_size,)``
+        """
+        n = max(min(N_KNOWN, KNOWN_FLOATS // states.shape[1]), 1)
+        rows = states[np.random.default_rng(self.seed).permutation(len(states))[: 5 * n]]
+        self._known, self._known_scale = rows[:n], scale
+        farthest = self._distances(rows, leave_out=True).max()
+        self._known_scale = (scale * (max(farthest, 1e-3) if np.isfinite(farthest) else 1e-3)).astype(np.float32)
+
+    def _distances(self, states: np.ndarray, leave_out: bool = False) -> np.ndarray:
+        """:return: The distances ``(n,)`` to the nearest known state; ``leave_out``: known state i is not the nearest of i"""
+        known, rows = (th.as_tensor(part / self._known_scale, dtype=th.float64) for part in (self._known, states))
+        nearest = []
+        for start in range(0, len(rows), 1000):
+            distances = th.cdist(rows[start : start + 1000], known, compute_mode="donot_use_mm_for_euclid_dist")
+            if leave_out:
+                distances.diagonal(start).fill_(th.inf)
+            nearest.append(distances.min(dim=1).values)
+        return th.cat(nearest).numpy() if nearest else np.zeros(0)
+
+    def _warn_if_far(self, states: np.ndarray) -> None:
+        """Warn if some encoded states ``(n, state_size)`` are farther from the data than its own states."""
+        distances = self._distances(states)
+        far = distances > 1.001
+        if far.any():
+            warn_of_answer(
+                f"{far.sum()} of {len(far)} states are farther from the data than any state of the data from the others, "
+                f"number {distances.argmax()} by a factor of {distances.max():.2g}: the answer is an extrapolation. Ask about "
+                "states like those of the data, or add data."
+            )
+
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
@@ -84,7 +128,7 @@ class FittedPredictor(FuturePredictor):
         assert self._network is not None
         arguments, not_held = encode_arguments(self._constructor_arguments())
         arrays = {f"network/{name}": tensor.cpu().numpy() for name, tensor in self._network.state_dict().items()}
-        arrays.update({name: getattr(self, f"_{name}") for name in ("visited", *self._statistics())})
+        arrays.update({name: getattr(self, f"_{name}") for name in ("visited", "known", "known_scale", *self._statistics())})
         _check_numbers(arrays)
         if isinstance(self._policy, (np.ndarray, list)):
             arrays["policy"] = checked_table(np.asarray(self._policy))
@@ -150,14 +194,18 @@ class FittedPredictor(FuturePredictor):
         if self._states.size + self._actions.size + self._goals.size > sum(array.size for array in arrays.values()):
             raise ValueError("the weights do not match the declared spaces")
         self._network = self._restored_network(under_prefix(arrays, "network/"))
-        shapes: dict[str, tuple[int, ...]] = {"visited": (len(arrays["visited"]), self._goals.size)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "visited": (len(arrays["visited"]), self._goals.size),
+            "known": (len(arrays["known"]), self._states.size),
+            "known_scale": (self._states.size,),
+        }
         shapes.update({name: (size,) for name, size in self._statistics().items()})
         for name, shape in shapes.items():
             if arrays[name].shape != shape or arrays[name].dtype != np.float32:
                 raise ValueError(f"`{name}` must be float32 of the shape {shape}")
             setattr(self, f"_{name}", arrays[name].copy())
-        if len(self._visited) == 0:
-            raise ValueError("there are no visited goals")
+        if len(self._visited) == 0 or len(self._known) == 0:
+            raise ValueError("there are no visited goals or states")
 
     def _restored_network(self, arrays: dict[str, np.ndarray]) -> nn.Module:
         with th.device("meta"):  # a declared architecture takes no memory before it is compared with the weights

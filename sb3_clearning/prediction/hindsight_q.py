@@ -28,11 +28,13 @@ class HindsightQEstimator(FutureStateEstimator):
     """
 
     methods = ("q",)
+    _sums_to_one = False  # Q is a ratio up to a factor only
 
     def __init__(self, gamma: float = 0.99, lambda_: float | None = None, reading: str = "ratio", **arguments: Any):
         if reading not in READINGS:
             raise ValueError(f"`reading` must be one of {READINGS}, not {reading!r}.")
         self.reading = reading
+        arguments = {"absorbing": False, **arguments}  # the loss has no future of a terminal state
         super().__init__(gamma, lambda_=(1 + gamma) / 2 if lambda_ is None else lambda_, **arguments)
 
     def fit(
@@ -45,9 +47,9 @@ class HindsightQEstimator(FutureStateEstimator):
         progress_bar: bool = False,
         action_space: spaces.Space | None = None,
         random_goals: np.ndarray | None = None,
-        n_steps: float = 1,
+        n_steps: float | None = None,
     ) -> "HindsightQEstimator":
-        """See :meth:`FutureStateEstimator.fit`. The method is "q", and ``n_steps`` must be 1."""
+        """See :meth:`FutureStateEstimator.fit`. The method is "q", and ``n_steps`` must be 1 or None."""
         return super().fit(dataset, policy, method, steps, deterministic, progress_bar, action_space, random_goals, n_steps)
 
     def _constructor_arguments(self) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class PolicyFuture(FuturePredictor):
     :param model: The model. Queries use its current weights, also after more training
     """
 
+    _sums_to_one = False  # each goal is asked about under its own command
+
     def __init__(self, model: ClassifierModel):
         if not isinstance(model, ClassifierModel):
             raise ValueError(f"PolicyFuture needs a CLearning, whose critic is a classifier, not {model!r}.")

@@ -1,5 +1,7 @@
 """FuturePredictor: the queries that every estimator of the future answers."""
 
+import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,6 +14,8 @@ from sb3_clearning.replay.experience import Values, take
 
 #: Default number of candidates, the goals that answers are averaged over. The paper: 1000.
 N_CANDIDATES = 1000
+#: How far the odds may be from an average of 1, beside three standard errors, before an answer is not trusted.
+ODDS_TOLERANCE = 0.2
 
 #: A set of goals: a function from goals ``(n, …)`` to whether they are in it ``(n,)``, or its values for the candidates.
 Event = Callable[[np.ndarray], np.ndarray] | np.ndarray
@@ -39,6 +43,18 @@ def in_chunks(logits: Callable[[slice], np.ndarray], n: int, m: int, chunk: int)
     return result
 
 
+class UntrustedAnswerWarning(UserWarning):
+    """An answer may be wrong by more than its standard error. The message says why, and what to do."""
+
+
+def warn_of_answer(message: str) -> None:
+    """Warn at the line that asked, whichever query it called."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001 (as `warnings` does itself)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(__package__):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UntrustedAnswerWarning, stacklevel=level)
+
+
 class Estimate(NamedTuple):
     """
     An average over candidates.
@@ -63,6 +79,9 @@ class FuturePredictor(ABC):
     _states: Encoder
     _actions: Encoder
     _goals: Encoder
+    #: Whether the odds for one state are those of one distribution, so that they average 1 over the candidates
+    _sums_to_one = True
+    _n_candidates = N_CANDIDATES
 
     @abstractmethod
     def _log_ratios(self, observations: Values, actions: np.ndarray | None, goals: np.ndarray) -> np.ndarray:
@@ -197,7 +216,7 @@ class FuturePredictor(ABC):
     def _candidates(self, candidates: np.ndarray | None) -> np.ndarray:
         """:return: Encoded candidates, ``(m, goal_size)``"""
         self._check_ready()
-        goals = self._visited_goals()[:N_CANDIDATES] if candidates is None else self._goals.encode(candidates)
+        goals = self._visited_goals()[: self._n_candidates] if candidates is None else self._goals.encode(candidates)
         if len(goals) == 0:
             raise ValueError("There are no candidates: give at least one goal, better a thousand of the visited ones.")
         return goals
@@ -207,6 +226,8 @@ class FuturePredictor(ABC):
         single = self._states.is_single(observations)
         rows, encoded = self._state_and_action(observations, actions)
         log_ratios = self._log_ratios(rows, encoded, goals).astype(np.float64)
+        if self._sums_to_one:
+            _check_odds(log_ratios)
         ratios = np.exp(log_ratios - log_ratios.max(axis=1, keepdims=True))
         return ratios / ratios.sum(axis=1, keepdims=True), single
 
@@ -226,3 +247,18 @@ class FuturePredictor(ABC):
             # If all candidates agree, the delta method gives 0: report the weight of one more candidate instead.
             error = (weights**2).sum(axis=1)
         return Estimate(mean[0], error[0]) if single else Estimate(mean, error)
+
+
+def _check_odds(log_ratios: np.ndarray) -> None:
+    """Warn if the odds ``(n, m)`` of some states do not average 1 over the m candidates, sampling error allowed for."""
+    with np.errstate(over="ignore"):
+        odds = np.exp(log_ratios)
+        mean, error = odds.mean(axis=1), np.sqrt((odds**2).mean(axis=1) / odds.shape[1])
+    bad = ~(np.abs(mean - 1) <= ODDS_TOLERANCE + 3 * error) | ~np.isfinite(mean)
+    if bad.any():
+        worst = np.flatnonzero(bad)[np.abs(np.log(mean[bad])).argmax()]
+        warn_of_answer(
+            f"For {bad.sum()} of {len(bad)} states the classifier's odds do not average 1 over the candidates: "
+            f"{mean[worst]:.2g} ± {error[worst]:.1g} for the worst, number {worst}. The answer is divided by this average, "
+            "which leaves the standard error too small. Compare it with some rollouts; more data or n_steps helps."
+        )

@@ -23,6 +23,11 @@ from sb3_clearning.replay.geometric import future_rows
 METHODS = ("mc", "td", "mixed", "q")
 
 
+def falling_rate(remaining: float) -> float:
+    """:return: The default learning rate, which falls from 1e-3 to 0: the odds then sum to one more exactly"""
+    return 1e-3 * remaining
+
+
 @dataclass(frozen=True)
 class TrainingSettings:
     r"""
@@ -50,7 +55,7 @@ class TrainingSettings:
     gamma: float = 0.99
     steps: int = 10_000
     hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float | Callable[[float], float] = 1e-3
+    learning_rate: float | Callable[[float], float] = falling_rate
     batch_size: int = 256
     lambda_: float = 0.5
     w_clip: float | None = None

@@ -47,7 +47,7 @@ def test_the_ratio_is_the_mean_logit_with_the_goal_commanded(observations: dict[
 
 
 def test_the_ratio_of_a_density_that_integrates_to_more(observations: dict[str, np.ndarray]) -> None:
-    model = small_model(ContinuousGridworld(), lambda_=0.6, lambda_on_w=False, gamma=0.9).learn(40)
+    model = small_model(ContinuousGridworld(), lambda_=0.6, lambda_on_w=False, gamma=0.9, n_steps=1).learn(40)
     goals, action = observations["achieved_goal"], np.zeros(2, dtype=np.float32)
     one = {**{key: value[:1] for key, value in observations.items()}, "desired_goal": goals[1:2]}
     with th.no_grad():
