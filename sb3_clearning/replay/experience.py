@@ -25,8 +25,6 @@ class Experience:
     :param next_observations: Like ``observations``; at an episode's end the final ones
     :param terminations: ``(n,)``, whether the environment terminated after the transition
     :param ends: ``(n,)``, whether the next row belongs to another episode
-    :param observation_space: The observations' space
-    :param action_space: The actions' space
     """
 
     observations: Values
@@ -69,10 +67,7 @@ class Experience:
 
     @classmethod
     def load(cls, path: str | Path) -> "Experience":
-        """
-        :param path: What :meth:`save` wrote
-        :return: The transitions
-        """
+        """:return: The transitions that :meth:`save` wrote"""
         content, arrays = array_file.read_arrays(Path(path), "dataset")
 
         def values(name: str) -> Values:
@@ -114,10 +109,7 @@ class Experience:
 
 
 def space_of(values: Values) -> spaces.Space:
-    """
-    :param values: Values without a space, ``(n, …)``, or a dict of such
-    :return: The space that they seem to come from; integers ``(n,)`` are the values of a Discrete space
-    """
+    """:return: The space that values seem to come from; integers ``(n,)`` are the values of a Discrete space"""
     if isinstance(values, Mapping):
         return spaces.Dict({key: space_of(value) for key, value in values.items()})
     values = np.asarray(values)
@@ -131,21 +123,14 @@ def space_of(values: Values) -> spaces.Space:
 
 
 def take(values: Values, index: np.ndarray | slice | None) -> Values:
-    """
-    :param values: ``(n, …)``, or a dict of such
-    :param index: Rows; None: all values are one row
-    :return: These rows
-    """
+    """:return: Some rows of values; with the index None all values are one row"""
     if isinstance(values, Mapping):
         return {key: np.asarray(value)[index] for key, value in values.items()}
     return np.asarray(values)[index]
 
 
 def n_rows(values: Values) -> int:
-    """
-    :param values: ``(n, …)``, or a dict of such
-    :return: n
-    """
+    """:return: n of values ``(n, …)``, or of a dict of such"""
     if isinstance(values, Mapping):
         lengths = {key: len(value) for key, value in values.items()}
         if len(set(lengths.values())) != 1:

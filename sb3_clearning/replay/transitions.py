@@ -12,8 +12,6 @@ class Transitions(NamedTuple):
     :param observations: Per key ``(n, …)``
     :param next_observations: Per key ``(n, …)``; at an episode's end the final ones
     :param actions: ``(n, action_dim)``, within [-1, 1]
-    :param terminations: ``(n,)``
-    :param truncations: ``(n,)``
     """
 
     observations: dict[str, np.ndarray]
