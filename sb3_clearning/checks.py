@@ -38,8 +38,6 @@ def check_number(
     """
     Raise an error unless a value is a number within a range.
 
-    :param name: The argument's name
-    :param whole: Whether it must be an integer
     :param open_ends: Which ends are excluded: "low", "high", "both" or ""
     :param hint: Is added to the message
     """
@@ -63,12 +61,7 @@ def check_callback(callback: Any) -> None:
 
 
 def check_finite(observation: Mapping[str, Any], message: str) -> None:
-    """
-    Raise an error for an observation with NaN or inf.
-
-    :param observation: Arrays by key
-    :param message: The error's message, with ``{key}`` where the key is named
-    """
+    """Raise an error for an observation with NaN or inf. Its message has ``{key}`` where the key is named."""
     for key, value in observation.items():
         if not np.isfinite(value).all():
             raise ValueError(message.format(key=key))
