@@ -36,7 +36,6 @@ def collect(
     :param env: An environment, several as a VecEnv, or the id of one. It is reset first, and left where the last step leads.
         With a VecNormalize the policy sees normalized observations, and the dataset holds the original ones
     :param n_steps: Number of transitions, rounded up to a whole number of steps of all environments
-    :param deterministic: Whether an SB3 model acts deterministically
     :param seed: Of environments, random actions and a model's own randomness. Global random states stay as they are. None:
         nothing is seeded
     :param progress_bar: Whether to show a progress bar (needs tqdm)

@@ -130,7 +130,6 @@ class FastMLP:
 
         :param hidden: This network's hidden layers after their ReLU, each ``(batch, …)``
         :param output_gradient: The loss's gradient with respect to the output, ``(batch, out)``
-        :param columns: Which inputs
         :return: ``(batch, columns)``
         """
         gradient = output_gradient

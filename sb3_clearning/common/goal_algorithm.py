@@ -27,7 +27,7 @@ from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.model_files import ModelFiles
 from sb3_clearning.runs.normalization import normalized_keys
-from sb3_clearning.runs.session import LearnCall, RunSession
+from sb3_clearning.runs.session import RunSession
 
 SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
 
@@ -178,8 +178,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        with self._session.begin(self, LearnCall(total_timesteps, reset_num_timesteps)) as call:
-            return super()._setup_learn(call.total_timesteps, callback, call.reset_num_timesteps, tb_log_name, progress_bar)
+        with self._session.begin(self, total_timesteps, reset_num_timesteps) as (total, reset):
+            return super()._setup_learn(total, callback, reset, tb_log_name, progress_bar)
 
     def dump_logs(self) -> None:
         """Write the distances to the goal, the training metrics and SB3's own log values."""
@@ -259,7 +259,6 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         """
         Collect experience in the environment and learn from it.
 
-        :param total_timesteps: The number of environment steps
         :param log_interval: The number of episodes between two logs
         :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
         :param reset_num_timesteps: Whether the step counter restarts at 0

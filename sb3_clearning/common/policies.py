@@ -23,9 +23,7 @@ class ClassifierCritic(BaseModel):
     """
     Classifiers C(F=1 | s, a, g) of future against random goals, as logits. The goal is the observation's ``desired_goal``.
 
-    :param net_arch: Sizes of the hidden layers
     :param normalize_images: Whether to divide images by 255
-    :param n_critics: Number of classifiers
     :param share_features_extractor: Whether the features extractor is the actor's (then it learns from the actor's loss only)
     """
 
@@ -44,10 +42,7 @@ class ClassifierCritic(BaseModel):
         share_features_extractor: bool = True,
     ):
         super().__init__(
-            observation_space,
-            action_space,
-            features_extractor=features_extractor,
-            normalize_images=normalize_images,
+            observation_space, action_space, features_extractor=features_extractor, normalize_images=normalize_images
         )
         check_number("n_critics", n_critics, 1, whole=True)
         for size in net_arch:
@@ -78,8 +73,7 @@ class CLearningPolicy(TD3Policy):
 
     :param net_arch: The sizes of the hidden layers of actor and classifiers, or a dict with ``pi`` and ``qf``
     :param normalize_images: Whether to divide images by 255
-    :param optimizer_class: The optimizer to use, Adam by default (with its fused kernel)
-    :param optimizer_kwargs: Additional keyword arguments, excluding the learning rate, to pass to the optimizer
+    :param optimizer_kwargs: The optimizer's arguments, without the learning rate. By default Adam has its fused kernel
     :param n_critics: Number of classifiers
     :param share_features_extractor: Whether actor and classifiers share the features extractor
     :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one

@@ -56,10 +56,7 @@ class ResumableCheckpoint(BaseCallback):
         return bool(self._files.paths())
 
     def subfolder(self, name: str) -> "ResumableCheckpoint":
-        """
-        :param name: The name of a folder inside this one
-        :return: The same callback for that folder
-        """
+        """:return: The same callback for a folder inside this one"""
         if not isinstance(name, str) or not name or Path(name).name != name:
             raise ValueError(f"`name` must be the name of a folder, not {name!r}.")
         return type(self)(self.folder / name, self.every, self.keep, self.verbose)

@@ -46,7 +46,6 @@ class ModelFiles(ResumableTD3):
         it can learn online, too.
 
         :param observation_space: A Dict with ``observation``, ``achieved_goal`` and ``desired_goal``
-        :param action_space: A Box with finite bounds
         :return: The model
         """
         check_goal_space(observation_space)

@@ -86,12 +86,10 @@ def build_model(
     where: str,
 ) -> Model:
     """
-    :param content: What :func:`snapshot_model` returned
-    :param env: The environment; None: for prediction only
-    :param device: The device; None: the saved one, if it is available
+    :param env: None: for prediction only
+    :param device: None: the saved one, if it is available
     :param given: Arguments that replace the saved ones
-    :param where: The file's name in errors
-    :return: A model with these arguments, weights and optimizers
+    :return: A model with the arguments, weights and optimizers of :func:`snapshot_model`. Errors name it ``where``
     """
     if content.get("algorithm") != algorithm.__name__:
         raise UnreadableFileError(
