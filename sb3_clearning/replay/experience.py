@@ -1,8 +1,9 @@
-"""Experience: transitions in order of time, in memory or in a file."""
+"""Experience: transitions in order of time, in memory or in a file. Transitions: what a ring takes and gives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -50,11 +51,7 @@ class Experience:
         return last[np.searchsorted(last, np.arange(len(closed)))]
 
     def save(self, path: str | Path) -> None:
-        """
-        Write everything to a file of arrays and JSON, which runs no code when it is loaded.
-
-        :param path: The file, usually ``….safetensors``; it is written atomically
-        """
+        """Write everything to a file of arrays and JSON, atomically. It runs no code when it is loaded."""
         self._check()
         content = {"observation_space": encode_space(self.observation_space), "action_space": encode_space(self.action_space)}
         arrays: dict[str, np.ndarray] = {}
@@ -106,6 +103,24 @@ class Experience:
             flags = getattr(self, name)
             if flags.shape != (len(self),) or flags.dtype != bool:
                 raise ValueError(f"`{name}` needs {len(self)} booleans, not {flags.dtype} of the shape {flags.shape}.")
+
+
+class Transitions(NamedTuple):
+    """Transitions as the ring stores them, in order of time: ``(n, …)`` each, actions ``(n, action_dim)`` within [-1, 1]."""
+
+    observations: dict[str, np.ndarray]
+    next_observations: dict[str, np.ndarray]
+    actions: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+
+    def take(self, index: np.ndarray | slice) -> "Transitions":
+        """:return: The given transitions"""
+        return Transitions(
+            {key: value[index] for key, value in self.observations.items()},
+            {key: value[index] for key, value in self.next_observations.items()},
+            *(array[index] for array in self[2:]),
+        )
 
 
 def space_of(values: Values) -> spaces.Space:

@@ -16,13 +16,12 @@ from sb3_clearning.files.json_values import register_class
 from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.batch import GoalBatch
-from sb3_clearning.replay.datasets import dataset_chunks, load_minari, minari_episodes, read_arrays
-from sb3_clearning.replay.experience import Experience, Values
+from sb3_clearning.replay.datasets import dataset_chunks, load_minari, read_arrays
+from sb3_clearning.replay.experience import Experience, Transitions, Values
 from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.goal_transitions import goal_transitions, with_achieved_goals
 from sb3_clearning.replay.ring import EpisodeRing
 from sb3_clearning.replay.ring_file import load_ring, save_ring
-from sb3_clearning.replay.transitions import Transitions
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
 #: state (one of the next n, with n-step sampling), the last state of its episode, a later state of its episode, the next state
@@ -78,16 +77,11 @@ class GoalReplayBuffer(EpisodeRing):
     :param buffer_size: Number of transitions, over all environments
     :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys
     :param action_space: A Box
-    :param device: PyTorch device of the samples
     :param optimize_memory_usage: Has no effect: states are always stored once
     """
 
     def save(self, path: str | Path) -> None:
-        """
-        Write everything to a file of arrays and JSON. Unlike a pickle, it runs no code when it is loaded.
-
-        :param path: The file, usually ``….safetensors``; it is written atomically
-        """
+        """Write everything to a file of arrays and JSON, atomically. Unlike a pickle, it runs no code when it is loaded."""
         save_ring(self, Path(path))
 
     def load(self, path: str | Path) -> None:
@@ -151,8 +145,7 @@ class GoalReplayBuffer(EpisodeRing):
 
     def load_minari(self, dataset: Any, crop: Crop = None) -> int:
         """:return: The number of transitions added from a Minari dataset, given itself or as the name of a local one"""
-        found = load_minari(dataset)
-        return self._load(lambda: minari_episodes(found), crop)
+        return self.load_dataset(load_minari(dataset), crop)
 
     def _load(self, chunks: Callable[[], Iterable[Experience]], crop: Crop, progress_bar: bool = False) -> int:
         def pieces(bar: Any) -> Iterator[Transitions]:
@@ -331,11 +324,7 @@ class GoalReplayBuffer(EpisodeRing):
     def _goals(
         self, commanded: np.ndarray, achieved: np.ndarray, kinds: dict[str, slice], sources: dict[str, np.ndarray]
     ) -> np.ndarray:
-        """
-        :param commanded: The transitions' own commanded goals
-        :param achieved: What the next states achieve, and after them those of the goals' sources
-        :return: The goals of all transitions, flat if they are floating point
-        """
+        """:return: The goals of all transitions. After what the next states achieved, ``achieved`` has that of the sources"""
         goals = np.empty_like(commanded)
         batch_size = start = commanded.shape[1]
         for kind, part in kinds.items():

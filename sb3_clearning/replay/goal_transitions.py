@@ -6,8 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_clearning.goal_spaces import Crop, crop_observation
-from sb3_clearning.replay.experience import Experience, Values
-from sb3_clearning.replay.transitions import Transitions
+from sb3_clearning.replay.experience import Experience, Transitions, Values
 
 
 def with_achieved_goals(observations: Values, crop: Crop) -> dict[str, np.ndarray]:

@@ -31,11 +31,7 @@ class Header(NamedTuple):
 
 
 class NpzFile:
-    """
-    An open .npz file. Errors do not name it: the caller knows how it was asked for.
-
-    :param path: What ``np.savez`` or ``np.savez_compressed`` wrote
-    """
+    """An open .npz file, compressed or not. Errors do not name it: the caller knows how it was asked for."""
 
     def __init__(self, path: Path):
         try:

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from sb3_clearning.replay.experience import Transitions
 from sb3_clearning.replay.ring_storage import RingStorage
-from sb3_clearning.replay.transitions import Transitions
 
 
 class EpisodeRing(RingStorage):
     """The part of :class:`GoalReplayBuffer` that adds transitions."""
-
-    # -- writing -------------------------------------------------------------------------------------------------------
 
     def add(  # type: ignore[override]
         self,
@@ -199,11 +197,7 @@ class EpisodeRing(RingStorage):
             raise
 
     def _write(self, env: int, first: int, new: Transitions) -> None:
-        """
-        Write whole episodes to rows of one environment. None is in progress before or after.
-
-        :param first: The step of the first transition, counted from the position of the next one to be added
-        """
+        """Write whole episodes to rows of one environment, from ``first`` steps after ``pos`` on. None is in progress."""
         self._check_transitions(new)
         n = len(new.actions)
         positions = (self.pos + first + np.arange(n)) % self.buffer_size

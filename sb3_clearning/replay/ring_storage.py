@@ -12,7 +12,7 @@ from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
-from sb3_clearning.replay.transitions import Transitions
+from sb3_clearning.replay.experience import Transitions
 
 
 class RingStorage(DictReplayBuffer):
@@ -113,14 +113,11 @@ class RingStorage(DictReplayBuffer):
         """:return: Whether all keys are floating point, so that a state is one row"""
         return not self.non_float
 
-    def _view(self, key: str) -> np.ndarray:
-        stored = self.rows[:, self.columns[key]] if key in self.columns else self.non_float[key]
-        return stored.reshape(self.buffer_size, self.n_envs, *self.obs_shape[key])
-
     @property
     def observations(self) -> dict[str, np.ndarray]:  # type: ignore[override]
         """:return: The stored observations of every key, ``(buffer_size, n_envs, …)``"""
-        return {key: self._view(key) for key in self.observation_space.spaces}
+        stored = {key: self._value(key, self.rows, self.non_float) for key in self.observation_space.spaces}
+        return {key: array.reshape(self.buffer_size, self.n_envs, *self.obs_shape[key]) for key, array in stored.items()}
 
     @property
     def actions(self) -> np.ndarray:  # type: ignore[override]
