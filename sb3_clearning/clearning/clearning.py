@@ -28,7 +28,6 @@ class CLearning(GoalAlgorithm):
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
     :param learning_rate: Learning rate of both Adam optimizers; can be a function of the remaining progress (from 1 to 0)
-    :param buffer_size: Size of the replay buffer
     :param learning_starts: How many random steps are made before learning starts
     :param batch_size: Size of a batch; half of it has positive goals, half random ones
     :param tau: The soft update coefficient ("Polyak update", between 0 and 1)
@@ -51,7 +50,6 @@ class CLearning(GoalAlgorithm):
     :param policy_kwargs: Additional arguments to be passed to the policy on creation; ``stochastic_actor=True`` for the
         paper's tanh-Gaussian actor
     :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
-    :param seed: Seed for the pseudo random generators
     :param device: Device (cpu, cuda, …) on which the code should be run
     :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo. Where every goal is reached, the
         odds of an action that goes there at once and of one that goes a window later differ by :math:`1-\lambda\gamma^n`

@@ -3,7 +3,7 @@
 import math
 import pathlib
 from numbers import Integral, Real
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from stable_baselines3.common.base_class import maybe_make_env
@@ -29,8 +29,6 @@ from sb3_clearning.runs.model_files import ModelFiles
 from sb3_clearning.runs.normalization import normalized_keys
 from sb3_clearning.runs.session import RunSession
 
-SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
-
 #: Most transitions that are sampled at once, for several gradient steps.
 SAMPLE_AHEAD = 8192
 
@@ -38,9 +36,7 @@ SAMPLE_AHEAD = 8192
 class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments: exploration by default, a :class:`GoalReplayBuffer`, distances to the goal in the logs, and
-    offline training. Subclasses define the relabelling and the :class:`Updater`.
-
-    The arguments are those of :class:`CLearning` and :class:`GoalTD3`.
+    offline training. Subclasses define the relabelling and the :class:`Updater`. The arguments are theirs.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MultiInputPolicy": CLearningPolicy}
@@ -248,14 +244,14 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         return self.bc_coef * self.n_offline_updates / max(self._n_updates, 1)
 
     def learn(
-        self: SelfGoalAlgorithm,
+        self,
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 4,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
-    ) -> SelfGoalAlgorithm:
+    ) -> Self:
         """
         Collect experience in the environment and learn from it.
 
@@ -279,8 +275,6 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
                 reset_num_timesteps,
                 progress_bar,
             )
-
-    # -- saving --------------------------------------------------------------------------------------------------------
 
     def constructor_arguments(self) -> dict[str, Any]:
         """:return: The arguments of the constructor as they are now, without policy and env"""

@@ -122,7 +122,6 @@ class PinkUniformActions:
     of ``action_space.sample()`` (of a policy's scaled actions); only their order in time differs.
 
     :param n_envs: Number of parallel environments, each with its own sequence
-    :param length: Steps in a sequence: about an episode, or more
     :param beta: Exponent of the Gaussian noise's spectrum: 0 gives independent uniform actions
     """
 

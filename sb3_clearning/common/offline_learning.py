@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -16,8 +16,6 @@ from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.runs.model_state import check_finite_weights
 from sb3_clearning.runs.normalization import normalized_keys
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
-
-SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
 
 
 class OfflineProgressBar(ProgressBarCallback):
@@ -54,14 +52,14 @@ class OfflineLearning(ResumableTD3):
     """The part of :class:`GoalAlgorithm` that learns offline."""
 
     def learn_offline(
-        self: SelfOfflineLearning,
+        self,
         gradient_steps: int,
         callback: MaybeCallback = None,
         log_interval: int = 1000,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
-    ) -> SelfOfflineLearning:
+    ) -> Self:
         """
         Learn from the replay buffer alone, without a step in the environment. Steps are gradient steps: callbacks are called
         after each, and learning rate schedules run over them.

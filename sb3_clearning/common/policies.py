@@ -74,8 +74,7 @@ class CLearningPolicy(TD3Policy):
     :param net_arch: The sizes of the hidden layers of actor and classifiers, or a dict with ``pi`` and ``qf``
     :param normalize_images: Whether to divide images by 255
     :param optimizer_kwargs: The optimizer's arguments, without the learning rate. By default Adam has its fused kernel
-    :param n_critics: Number of classifiers
-    :param share_features_extractor: Whether actor and classifiers share the features extractor
+    :param share_features_extractor: Whether actor and classifiers share it
     :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one
     :param standardize: Whether the networks see observations and goals with mean 0 and standard deviation 1 over the replay
         buffer, limited to ±10. The statistics follow the data for the first 32,768 transitions, then stay. Only floating-point

@@ -38,9 +38,6 @@ class StandardizingExtractor(CombinedExtractor):
 
     The state dict has ``mean``, ``deviation`` and ``n_fitted``: the number of transitions that there were at the last fit. 0
     means never fitted, more than half of ``LAST_FIT`` means that there will be no other fit.
-
-    :param cnn_output_dim: Number of features of an image
-    :param normalized_image: Whether images are within [0, 1] already
     """
 
     mean: th.Tensor
