@@ -14,14 +14,9 @@ def is_number(value: Any, whole: bool = False) -> bool:
     return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
 
 
-def are_sizes(value: Any) -> bool:
-    """:return: Whether a value is a list or tuple of layer sizes, possibly empty"""
-    return isinstance(value, (list, tuple)) and all(is_number(size, whole=True) and size >= 1 for size in value)
-
-
 def check_sizes(name: str, value: Any) -> None:
     """Raise an error unless a value is a list or tuple of the sizes of layers."""
-    if not are_sizes(value):
+    if not isinstance(value, (list, tuple)) or not all(is_number(size, whole=True) and size >= 1 for size in value):
         raise ValueError(f"`{name}` must be the sizes of the hidden layers such as (256, 256), not {value!r}.")
 
 
@@ -38,10 +33,7 @@ def check_number(
     """
     Raise an error unless a value is a number within a range.
 
-    :param name: The argument's name
-    :param whole: Whether it must be an integer
     :param open_ends: Which ends are excluded: "low", "high", "both" or ""
-    :param hint: Is added to the message
     """
     right = is_number(value, whole)
     right = right and (low < value if open_ends in ("low", "both") else low <= value)
@@ -63,12 +55,7 @@ def check_callback(callback: Any) -> None:
 
 
 def check_finite(observation: Mapping[str, Any], message: str) -> None:
-    """
-    Raise an error for an observation with NaN or inf.
-
-    :param observation: Arrays by key
-    :param message: The error's message, with ``{key}`` where the key is named
-    """
+    """Raise an error for an observation with NaN or inf. Its message has ``{key}`` where the key is named."""
     for key, value in observation.items():
         if not np.isfinite(value).all():
             raise ValueError(message.format(key=key))

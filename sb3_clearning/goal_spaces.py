@@ -49,11 +49,7 @@ def check_action_space(space: spaces.Space) -> None:
 
 
 def crop_indices(crop: Any, n: int) -> np.ndarray:
-    """
-    :param crop: Indices, a mask or a slice
-    :param n: The number of entries of an observation
-    :return: The crop as indices
-    """
+    """:return: A crop (indices, a mask or a slice) of an observation of ``n`` entries as indices"""
     if isinstance(crop, slice):
         if any(bound is not None and not -n <= bound <= n for bound in (crop.start, crop.stop)):
             raise ValueError(f"crop={crop} is out of range for an observation of {n} entries")
@@ -74,11 +70,7 @@ def crop_indices(crop: Any, n: int) -> np.ndarray:
 
 
 def crop_observation(observation: np.ndarray, crop: Crop) -> np.ndarray:
-    """
-    :param observation: ``(…, n)``
-    :param crop: Which part of it
-    :return: The cropped observation
-    """
+    """:return: The part of an observation ``(…, n)`` that ``crop`` selects"""
     if crop is None:
         return observation
     if callable(crop):
@@ -95,10 +87,8 @@ def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, space: sp
     """
     Euclidean distance between goals; for images the root mean square difference of the pixels, scaled to [0, 1].
 
-    :param achieved_goal: ``(…, *goal_shape)``
-    :param desired_goal: ``(…, *goal_shape)``
     :param space: The space of the goals. None: goals are ``(n, *goal_shape)``, of the type of ``achieved_goal``
-    :return: ``(…)``
+    :return: ``(…)`` for goals ``(…, *goal_shape)``
     """
     achieved = np.asarray(achieved_goal)
     shape, dtype = (achieved.shape[1:], achieved.dtype) if space is None else (space.shape, space.dtype)

@@ -7,13 +7,7 @@ from torch import nn
 
 
 class BatchedLinear(nn.Module):
-    """
-    ``n`` linear layers as one batched product, each initialized like ``nn.Linear``.
-
-    :param n: Number of layers
-    :param in_features: Size of an input
-    :param out_features: Size of an output
-    """
+    """``n`` linear layers as one batched product, each initialized like ``nn.Linear``."""
 
     def __init__(self, n: int, in_features: int, out_features: int):
         super().__init__()
@@ -22,8 +16,5 @@ class BatchedLinear(nn.Module):
         self.bias = nn.Parameter(th.empty(n, 1, out_features).uniform_(-bound, bound))
 
     def forward(self, inputs: th.Tensor) -> th.Tensor:
-        """
-        :param inputs: ``(n, batch, in_features)``
-        :return: ``(n, batch, out_features)``
-        """
+        """:return: ``(n, batch, out_features)`` for inputs ``(n, batch, in_features)``"""
         return th.baddbmm(self.bias, inputs, self.weight)

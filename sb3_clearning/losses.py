@@ -58,11 +58,7 @@ def _batch_mean(values: th.Tensor) -> th.Tensor:
 
 
 def mean_of_weighted(weight: Discount, values: th.Tensor) -> th.Tensor:
-    """
-    :param weight: One weight, or one for each value
-    :param values: ``(batch,)`` or ``(n_critics, batch)``
-    :return: The mean of weight times value over the batch, summed over classifiers
-    """
+    """:return: The mean of weight times value over the batch, summed over classifiers; one weight, or one for each value"""
     return _batch_mean(weight * values) if isinstance(weight, th.Tensor) else weight * _batch_mean(values)
 
 
@@ -145,7 +141,6 @@ def random_label_and_weight(w: th.Tensor, gamma: Discount, lambda_: float = 1.0)
 
     :param w: Importance weights
     :param gamma: The discount factor, or the discount of each transition
-    :param lambda_: The weight of TD against Monte Carlo
     :return: Labels and weights, each of the shape of ``w``
     """
     discounted = lambda_ * gamma * w.detach()
@@ -172,9 +167,7 @@ def cross_entropy(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor | flo
     r"""
     Weighted cross entropy :math:`-\mathrm{weight}\,[y \log C(F=1) + (1 - y) \log C(F=0)]`, elementwise.
 
-    :param logits: ``(batch,)`` or ``(n_critics, batch)``
-    :param labels: ``(batch,)``
-    :param weights: ``(batch,)``
+    :param labels: ``(batch,)``, as the weights
     :return: The losses, of the shape of ``logits``
     """
     # softplus(x) - y x = y softplus(-x) + (1 - y) softplus(x)
@@ -187,9 +180,6 @@ def squared_error(logits: th.Tensor, labels: th.Tensor, weights: th.Tensor) -> t
     :math:`1 + \gamma w` (the paper has :math:`\gamma w`, which does not follow), so that labels and weights are the same
     as for the cross entropy and so is the fixed point.
 
-    :param logits: ``(batch,)`` or ``(n_critics, batch)``
-    :param labels: ``(batch,)``
-    :param weights: ``(batch,)``
     :return: The losses, of the shape of ``logits``
     """
     return weights * (logits.sigmoid() - labels).square()
@@ -205,9 +195,6 @@ def log_ratio(logits: th.Tensor) -> th.Tensor:
     :math:`\log C / (1 - C) = \log p^+(g \mid s, a) - \log p(g)`. The best action is the same. But the gradient of
     :math:`\log C` with respect to the logit is :math:`1 - C`, so that goals which are almost surely reached hardly count;
     that of the logit is 1 everywhere.
-
-    :param logits: ``(batch,)``
-    :return: The logits
     """
     return logits
 

@@ -7,12 +7,7 @@ from typing import Any
 
 @contextmanager
 def progress(shown: bool, description: str, total: int | None = None) -> Iterator[Any]:
-    """
-    :param shown: Whether there is a bar
-    :param description: What stands before it
-    :param total: When it is full; None: it only counts
-    :return: tqdm's bar, or None
-    """
+    """:return: tqdm's bar if it is ``shown``, else None. Without a total it only counts"""
     if not shown:
         yield None
         return

@@ -9,6 +9,7 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from sb3_clearning.checks import check_number
 from sb3_clearning.clearning.fast_updater import FastClassifierUpdater
 from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.common.arguments import parent_arguments
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.common.policies import CLearningPolicy
 from sb3_clearning.losses import ACTOR_OBJECTIVES, ELEMENTWISE_LOSSES
@@ -27,7 +28,6 @@ class CLearning(GoalAlgorithm):
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
     :param learning_rate: Learning rate of both Adam optimizers; can be a function of the remaining progress (from 1 to 0)
-    :param buffer_size: Size of the replay buffer
     :param learning_starts: How many random steps are made before learning starts
     :param batch_size: Size of a batch; half of it has positive goals, half random ones
     :param tau: The soft update coefficient ("Polyak update", between 0 and 1)
@@ -50,7 +50,6 @@ class CLearning(GoalAlgorithm):
     :param policy_kwargs: Additional arguments to be passed to the policy on creation; ``stochastic_actor=True`` for the
         paper's tanh-Gaussian actor
     :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
-    :param seed: Seed for the pseudo random generators
     :param device: Device (cpu, cuda, …) on which the code should be run
     :param lambda_: The weight of TD against Monte Carlo C-learning: 1 is TD, 0 Monte Carlo. Where every goal is reached, the
         odds of an action that goes there at once and of one that goes a window later differ by :math:`1-\lambda\gamma^n`
@@ -117,37 +116,11 @@ class CLearning(GoalAlgorithm):
         bc_coef: float = 0.1,
         _init_setup_model: bool = True,
     ):
-        super().__init__(
-            policy,
-            env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            tau=tau,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            action_noise=action_noise,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            optimize_memory_usage=optimize_memory_usage,
-            n_steps=n_steps,
-            policy_delay=policy_delay,
-            target_policy_noise=target_policy_noise,
-            target_noise_clip=target_noise_clip,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            noise_std=noise_std,
-            warmup_noise=warmup_noise,
-            pre_tanh_penalty=pre_tanh_penalty,
-            bc_coef=bc_coef,
-            _init_setup_model=False,
+        shared = parent_arguments(
+            locals(),
+            own=("lambda_", "lambda_on_w", "w_clip", "classifier_loss", "actor_loss", "terminal", "commanded_goal_fraction"),
         )
+        super().__init__(**shared, _init_setup_model=False)
         self.lambda_ = lambda_
         self.lambda_on_w = lambda_on_w
         self.w_clip = w_clip

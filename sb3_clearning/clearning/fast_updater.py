@@ -44,7 +44,6 @@ class FastClassifierUpdater(FastUpdater, ClassifierUpdater):
         """
         Each transition's gradient goes back through its smallest classifier only: half of the arithmetic of both.
 
-        :param activations: What the classifiers' forward pass returned
         :param smallest: ``(batch,)``, for each transition the index of its smallest classifier
         :param gradient: The loss's gradient with respect to the smallest logits, ``(batch, 1)``
         :return: The gradient with respect to the actions, ``(batch, action_dim)``

@@ -18,8 +18,6 @@ class ClassifierUpdater(Updater):
 
     model: "CLearning"
 
-    # -- classifiers ---------------------------------------------------------------------------------------------------
-
     def update_critic(self, batch: GoalBatch) -> None:
         """Descend the classifier loss, Eq. "objective4" with the appendix's mixing."""
         labels, weights, w = self.labels_and_weights(batch)
@@ -96,8 +94,6 @@ class ClassifierUpdater(Updater):
                 "train/w_clipped": clipped.float().mean(),
             }
         )
-
-    # -- actor ---------------------------------------------------------------------------------------------------------
 
     def update_actor(self, batch: GoalBatch) -> None:
         """Ascend Eq. "policy-update": the log of the smallest classifier's probability that the goal is reached."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
+from gymnasium.vector.utils import create_empty_array
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize, unwrap_vec_normalize
@@ -36,7 +36,6 @@ def collect(
     :param env: An environment, several as a VecEnv, or the id of one. It is reset first, and left where the last step leads.
         With a VecNormalize the policy sees normalized observations, and the dataset holds the original ones
     :param n_steps: Number of transitions, rounded up to a whole number of steps of all environments
-    :param deterministic: Whether an SB3 model acts deterministically
     :param seed: Of environments, random actions and a model's own randomness. Global random states stay as they are. None:
         nothing is seeded
     :param progress_bar: Whether to show a progress bar (needs tqdm)
@@ -100,51 +99,33 @@ def _actions_of(
 
 
 def _record(act: Callable[[Any, np.ndarray], np.ndarray], env: VecEnv, steps: int, progress_bar: bool) -> Experience:
-    shape = (env.num_envs, steps)  # one environment after the other, as in the result
-
-    def empty(space: spaces.Space) -> Any:
-        if isinstance(space, spaces.Dict):
-            return {key: empty(part) for key, part in space.items()}
-        return np.empty((*shape, *(space.shape or ())), dtype=space.dtype)
-
-    observations, next_observations, actions = map(empty, (env.observation_space, env.observation_space, env.action_space))
-    terminations, ends = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    n = env.num_envs * steps
+    first = np.arange(0, n, steps)  # one environment after the other
+    kept = (env.observation_space, env.observation_space, env.action_space)
+    observations, next_observations, actions = (create_empty_array(space, n) for space in kept)
+    terminations, ends = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
     obs: Any = env.reset()
     starts = np.ones(env.num_envs, dtype=bool)
     with progress(progress_bar, "Collecting", steps * env.num_envs) as bar:
         for t in range(steps):
-            action = act(obs, starts)
-            if np.shape(action) != actions[:, t].shape:
-                raise ValueError(f"The policy's actions have the shape {np.shape(action)}, not {actions[:, t].shape}.")
-            _put(observations, (slice(None), t), obs)
-            actions[:, t] = action
+            action, rows = act(obs, starts), first + t
+            if np.shape(action) != actions[rows].shape:
+                raise ValueError(f"The policy's actions have the shape {np.shape(action)}, not {actions[rows].shape}.")
+            _put(observations, rows, obs)
+            actions[rows] = action
             obs, _, starts, infos = env.step(action)
-            _put(next_observations, (slice(None), t), obs)
+            _put(next_observations, rows, obs)
             for index in np.flatnonzero(starts):
-                _put(next_observations, (index, t), infos[index]["terminal_observation"])
-                terminations[index, t] = not infos[index].get("TimeLimit.truncated", False)
-            ends[:, t] = starts
+                _put(next_observations, rows[index], infos[index]["terminal_observation"])
+                terminations[rows[index]] = not infos[index].get("TimeLimit.truncated", False)
+            ends[rows] = starts
             if bar is not None:
                 bar.update(env.num_envs)
-    ends[:, -1] = True
-
-    def flat(values: Any) -> Any:
-        if isinstance(values, dict):
-            return {key: flat(part) for key, part in values.items()}
-        return values.reshape(-1, *values.shape[2:])
-
-    return Experience(
-        flat(observations),
-        flat(actions),
-        flat(next_observations),
-        flat(terminations),
-        flat(ends),
-        env.observation_space,
-        env.action_space,
-    )
+    ends[rows] = True
+    return Experience(observations, actions, next_observations, terminations, ends, env.observation_space, env.action_space)
 
 
-def _put(values: Any, place: tuple[Any, int], new: Any) -> None:
+def _put(values: Any, place: Any, new: Any) -> None:
     """Write observations to their place, for each key of a dict."""
     if isinstance(values, dict):
         for key, part in values.items():

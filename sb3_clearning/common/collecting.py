@@ -81,11 +81,9 @@ class GoalCollecting(ResumableTD3):
         deterministic: bool = False,
     ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
         """
-        The policy's action for an observation, which names the goal.
+        The policy's action for an observation of one environment or of several, which names the goal. The policy has no
+        memory: ``state`` and ``episode_start`` are ignored.
 
-        :param observation: The observation, of one environment or of several
-        :param state: Ignored: the policy has no memory
-        :param episode_start: Ignored
         :param deterministic: Whether to leave out the randomness of a stochastic actor
         :return: The action, and None
         """

@@ -11,13 +11,8 @@ from sb3_clearning.files.json_values import are_numbers
 
 class EpisodeDistances(NamedTuple):
     """
-    L2 distances between the achieved and the commanded goal in one episode.
-
-    :param initial: Before the first action
-    :param final: After the last action
-    :param minimum: The smallest, the initial one included
-    :param average: The mean over the states after each action
-    :param change: Final minus initial: below zero is progress
+    L2 distances between the achieved and the commanded goal in one episode: before the first action, after the last one, the
+    smallest (the initial one included), the mean over the states after each action, and final minus initial.
     """
 
     initial: float

@@ -19,10 +19,8 @@ EVALUATION_SEED = 1_000_000
 
 def scored_distance(achieved_goal: np.ndarray, goal: np.ndarray, info: dict[str, Any]) -> np.ndarray:
     """
-    :param goal: The goal that was commanded when the action was chosen
-    :param info: The info of the same step. A task that scores some coordinates only, as Sawyer Push does, reports its own
-        ``distance`` in it
-    :return: The distance to the goal, ``(1,)``: the task's own, or over all of the goal's coordinates
+    :return: The distance to the goal that the action was chosen for, ``(1,)``: over all coordinates, or the task's own
+        ``distance`` in the same step's info, if it scores some coordinates only, as Sawyer Push does
     """
     if "distance" in info:
         return np.array([info["distance"]], dtype=np.float64)

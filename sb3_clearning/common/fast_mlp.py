@@ -87,7 +87,6 @@ class FastMLP:
 
     def forward(self, inputs: th.Tensor, n: int | None = None) -> list[th.Tensor]:
         """
-        :param inputs: ``(batch, in)``, the same for all networks
         :param n: Only the first ``n`` networks
         :return: The inputs ``(n, batch, in)``, the hidden layers after their ReLU, and the output ``(n, batch, out)``, in
             memory that the next call with the same batch size overwrites
@@ -130,7 +129,6 @@ class FastMLP:
 
         :param hidden: This network's hidden layers after their ReLU, each ``(batch, …)``
         :param output_gradient: The loss's gradient with respect to the output, ``(batch, out)``
-        :param columns: Which inputs
         :return: ``(batch, columns)``
         """
         gradient = output_gradient

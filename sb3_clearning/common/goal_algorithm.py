@@ -3,7 +3,7 @@
 import math
 import pathlib
 from numbers import Integral, Real
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from stable_baselines3.common.base_class import maybe_make_env
@@ -27,9 +27,7 @@ from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.model_files import ModelFiles
 from sb3_clearning.runs.normalization import normalized_keys
-from sb3_clearning.runs.session import LearnCall, RunSession
-
-SelfGoalAlgorithm = TypeVar("SelfGoalAlgorithm", bound="GoalAlgorithm")
+from sb3_clearning.runs.session import RunSession
 
 #: Most transitions that are sampled at once, for several gradient steps.
 SAMPLE_AHEAD = 8192
@@ -38,9 +36,7 @@ SAMPLE_AHEAD = 8192
 class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments: exploration by default, a :class:`GoalReplayBuffer`, distances to the goal in the logs, and
-    offline training. Subclasses define the relabelling and the :class:`Updater`.
-
-    The arguments are those of :class:`CLearning` and :class:`GoalTD3`.
+    offline training. Subclasses define the relabelling and the :class:`Updater`. The arguments are theirs.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MultiInputPolicy": CLearningPolicy}
@@ -178,8 +174,8 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        with self._session.begin(self, LearnCall(total_timesteps, reset_num_timesteps)) as call:
-            return super()._setup_learn(call.total_timesteps, callback, call.reset_num_timesteps, tb_log_name, progress_bar)
+        with self._session.begin(self, total_timesteps, reset_num_timesteps) as (total, reset):
+            return super()._setup_learn(total, callback, reset, tb_log_name, progress_bar)
 
     def dump_logs(self) -> None:
         """Write the distances to the goal, the training metrics and SB3's own log values."""
@@ -248,18 +244,17 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
         return self.bc_coef * self.n_offline_updates / max(self._n_updates, 1)
 
     def learn(
-        self: SelfGoalAlgorithm,
+        self,
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 4,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
-    ) -> SelfGoalAlgorithm:
+    ) -> Self:
         """
         Collect experience in the environment and learn from it.
 
-        :param total_timesteps: The number of environment steps
         :param log_interval: The number of episodes between two logs
         :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
         :param reset_num_timesteps: Whether the step counter restarts at 0
@@ -280,8 +275,6 @@ class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
                 reset_num_timesteps,
                 progress_bar,
             )
-
-    # -- saving --------------------------------------------------------------------------------------------------------
 
     def constructor_arguments(self) -> dict[str, Any]:
         """:return: The arguments of the constructor as they are now, without policy and env"""

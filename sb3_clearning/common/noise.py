@@ -9,7 +9,7 @@ import torch as th
 from numpy.typing import DTypeLike
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise, VectorizedActionNoise
 
-from sb3_clearning.files.array_file import UnreadableFileError
+from sb3_clearning.files.array_file import UnreadableFileError, under_prefix
 from sb3_clearning.files.json_values import is_count, register_object
 
 
@@ -21,7 +21,6 @@ def pink_noise(length: int, shape: tuple[int, ...] = (), beta: float = 1.0) -> n
     sequence it made, so every value is exactly N(0, 1) over the draws; a sequence's own mean and variance fluctuate. The mean
     (frequency 0, where 1/f^beta is infinite) gets the power of the lowest frequency, 1/length.
 
-    :param shape: Shape of one step
     :param beta: Exponent of the spectrum: 0 is white noise, 1 pink, 2 red
     :return: Array ``(length, *shape)`` in float64, drawn from NumPy's global generator
     """
@@ -123,7 +122,6 @@ class PinkUniformActions:
     of ``action_space.sample()`` (of a policy's scaled actions); only their order in time differs.
 
     :param n_envs: Number of parallel environments, each with its own sequence
-    :param length: Steps in a sequence: about an episode, or more
     :param beta: Exponent of the Gaussian noise's spectrum: 0 gives independent uniform actions
     """
 
@@ -196,8 +194,7 @@ class ModelNoises:
             if not _are_dicts(states) or len(states) != len(_single(noise)):  # type: ignore[arg-type]
                 raise UnreadableFileError(f"The checkpoint does not have the state of the {name} noise of every environment.")
             for i, (single, numbers) in enumerate(zip(_single(noise), states, strict=True)):  # type: ignore[arg-type]
-                prefix = f"noise/{name}/{i}/"
-                found = {key.removeprefix(prefix): array.copy() for key, array in arrays.items() if key.startswith(prefix)}
+                found = {key: array.copy() for key, array in under_prefix(arrays, f"noise/{name}/{i}/").items()}
                 _restore_single(single, {**numbers, **found})
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
@@ -17,8 +17,6 @@ from sb3_clearning.runs.model_state import check_finite_weights
 from sb3_clearning.runs.normalization import normalized_keys
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
-SelfOfflineLearning = TypeVar("SelfOfflineLearning", bound="OfflineLearning")
-
 
 class OfflineProgressBar(ProgressBarCallback):
     """A progress bar over gradient steps."""
@@ -26,17 +24,6 @@ class OfflineProgressBar(ProgressBarCallback):
     def _on_step(self) -> bool:
         self.pbar.update(1)
         return True
-
-
-def _with_callback(callback: MaybeCallback, added: BaseCallback) -> CallbackList:
-    """:return: The user's callbacks, if any, and one more"""
-    if callback is None:
-        own: list[BaseCallback] = []
-    elif isinstance(callback, BaseCallback):
-        own = [callback]
-    else:
-        own = callback if isinstance(callback, list) else [ConvertCallback(callback)]
-    return CallbackList([*own, added])
 
 
 class SpacesOnly(VecEnv):
@@ -65,24 +52,21 @@ class OfflineLearning(ResumableTD3):
     """The part of :class:`GoalAlgorithm` that learns offline."""
 
     def learn_offline(
-        self: SelfOfflineLearning,
+        self,
         gradient_steps: int,
         callback: MaybeCallback = None,
         log_interval: int = 1000,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
-    ) -> SelfOfflineLearning:
+    ) -> Self:
         """
         Learn from the replay buffer alone, without a step in the environment. Steps are gradient steps: callbacks are called
         after each, and learning rate schedules run over them.
 
-        :param gradient_steps: The number of gradient steps
-        :param callback: Callback(s) called after every gradient step
         :param log_interval: The number of gradient steps between two logs
         :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
         :param reset_num_timesteps: Whether the step counter restarts at 0
-        :param progress_bar: Whether to show a progress bar
         :return: The model
         """
         gradient_steps = check_steps("gradient_steps", gradient_steps)
@@ -95,7 +79,9 @@ class OfflineLearning(ResumableTD3):
             )
         with self._session.call(self, offline=True), self._stand_in_env():
             if progress_bar:
-                callback = _with_callback(callback, OfflineProgressBar())
+                own = callback if isinstance(callback, list) else [callback]
+                converted = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in own]
+                callback = [*converted, OfflineProgressBar()]
             total, running = self._setup_learn(
                 gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
             )

@@ -1,6 +1,5 @@
 """The classifier critic and the policy that holds it together with the actor."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ from stable_baselines3.td3.policies import Actor, TD3Policy
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.common.standardizing_extractor import StandardizingExtractor, with_n_fitted
+from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
 from sb3_clearning.files.json_values import register_class
 from sb3_clearning.layers import BatchedLinear
 
@@ -24,9 +23,7 @@ class ClassifierCritic(BaseModel):
     """
     Classifiers C(F=1 | s, a, g) of future against random goals, as logits. The goal is the observation's ``desired_goal``.
 
-    :param net_arch: Sizes of the hidden layers
     :param normalize_images: Whether to divide images by 255
-    :param n_critics: Number of classifiers
     :param share_features_extractor: Whether the features extractor is the actor's (then it learns from the actor's loss only)
     """
 
@@ -45,10 +42,7 @@ class ClassifierCritic(BaseModel):
         share_features_extractor: bool = True,
     ):
         super().__init__(
-            observation_space,
-            action_space,
-            features_extractor=features_extractor,
-            normalize_images=normalize_images,
+            observation_space, action_space, features_extractor=features_extractor, normalize_images=normalize_images
         )
         check_number("n_critics", n_critics, 1, whole=True)
         for size in net_arch:
@@ -79,10 +73,8 @@ class CLearningPolicy(TD3Policy):
 
     :param net_arch: The sizes of the hidden layers of actor and classifiers, or a dict with ``pi`` and ``qf``
     :param normalize_images: Whether to divide images by 255
-    :param optimizer_class: The optimizer to use, Adam by default (with its fused kernel)
-    :param optimizer_kwargs: Additional keyword arguments, excluding the learning rate, to pass to the optimizer
-    :param n_critics: Number of classifiers
-    :param share_features_extractor: Whether actor and classifiers share the features extractor
+    :param optimizer_kwargs: The optimizer's arguments, without the learning rate. By default Adam has its fused kernel
+    :param share_features_extractor: Whether actor and classifiers share it
     :param stochastic_actor: Whether the actor is the paper's tanh-Gaussian instead of TD3's deterministic one
     :param standardize: Whether the networks see observations and goals with mean 0 and standard deviation 1 over the replay
         buffer, limited to ±10. The statistics follow the data for the first 32,768 transitions, then stay. Only floating-point
@@ -137,11 +129,6 @@ class CLearningPolicy(TD3Policy):
     def _get_constructor_parameters(self) -> dict[str, Any]:
         own = {"stochastic_actor": self.stochastic_actor, "standardize": self.standardize}
         return {**super()._get_constructor_parameters(), **own}
-
-    @staticmethod
-    def upgraded(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
-        """:return: A state dict of this version, of one that may be from an earlier version"""
-        return with_n_fitted(weights)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """:return: A new actor, with a new features extractor if none is given"""

@@ -21,8 +21,6 @@ class Updater:
     they may be replaced at any time.
 
     To change an algorithm's update, subclass its updater and name it as the algorithm's ``updater_class``.
-
-    :param metrics: Gets the logged metrics
     """
 
     model: "GoalAlgorithm"
@@ -37,10 +35,7 @@ class Updater:
         return self
 
     def act(self, obs: dict[str, np.ndarray]) -> np.ndarray | None:
-        """
-        :param obs: ``(n_envs, …)`` per key
-        :return: The actor's actions ``(n_envs, action_dim)`` within [-1, 1], or None if the caller must use ``model.predict``
-        """
+        """:return: The actor's actions ``(n_envs, action_dim)`` within [-1, 1]; None: the caller must use ``model.predict``"""
 
     def update(self, batch: GoalBatch, n_updates: int) -> None:
         """One gradient step. ``n_updates`` counts it already."""
@@ -108,12 +103,7 @@ class Updater:
         return critic.logits(th.cat([features, actions], dim=1)), regularization
 
     def cloning_loss(self, batch: GoalBatch, actions: th.Tensor) -> th.Tensor:
-        """
-        Behaviour cloning on the relabelled goals.
-
-        :param actions: The actor's actions for it
-        :return: The mean squared distance to the data's actions, or their negative log-likelihood for a stochastic actor
-        """
+        """:return: Behaviour cloning's loss: mean squared distance to the data's actions, or their negative log-likelihood"""
         if self.model.policy.stochastic_actor:
             return -self.model.policy.log_prob(batch.observations, batch.actions).mean()
         return (actions - batch.actions).square().mean()

@@ -110,13 +110,7 @@ class GoalTask(gym.Env[Any, Any]):
         return goal_distance(difference, np.zeros(1), self._goal_space)
 
     def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> Any:
-        """
-        0 where the goal is reached, else -1. C-learning does not use it; hindsight relabelling does.
-
-        :param achieved_goal: (..., goal)
-        :param desired_goal: (..., goal)
-        :return: (...), float32
-        """
+        """:return: 0 where the goal is reached, else -1, float32. C-learning does not use it; hindsight relabelling does"""
         distance = self.distance(np.asarray(achieved_goal), np.asarray(desired_goal))
         return -(distance > self.distance_threshold).astype(np.float32)
 

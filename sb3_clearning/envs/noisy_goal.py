@@ -151,12 +151,7 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return measured, reward, terminated, truncated, info
 
     def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
-        """
-        :param achieved_goal: Measurements ``(…, *measurement_shape)``
-        :param desired_goal: Measurements ``(…, *measurement_shape)``
-        :param info: For the env's own ``compute_reward``
-        :return: Rewards of the measurements, for HER (see the class), ``(…)``
-        """
+        """:return: Rewards ``(…)`` of measurements ``(…, *measurement_shape)``, for HER (see the class)"""
         if self.distance_threshold is not None:
             return sparse_reward(goal_distance(achieved_goal, desired_goal, self._space) <= self.distance_threshold)
         if not self._env_rewards:

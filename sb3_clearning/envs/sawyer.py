@@ -122,8 +122,8 @@ class SawyerReach(_PuckTask):
 class _ObjectTask(SawyerTask):
     """
     A task that scores the object's position. As in the paper, the goal has the hand at the same point, which it cannot always
-    reach: it stays 5 cm away beside the window's handle, 1 to 3 cm in front of it, and 3 cm over the table. Without the arm's
-    part it is a partial goal.
+    reach: it stays 5 cm away beside the window's handle, 1 to 3 cm in front of it, and 3 cm over the table. With
+    ``arm_goal=False`` the goal is the object's xyz alone, a partial goal.
     """
 
     scored_slice = slice(3, 6)
@@ -144,9 +144,8 @@ class SawyerPush(_ObjectTask, _PuckTask):
     """
     Push a puck to a point. The goal is the hand's and the puck's xyz, both at that point; the puck's alone is scored.
 
-    The hand cannot move below z = 0.046, so that its part of the goal (z = 0.015) is never reached exactly.
-
-    :param arm_goal: False: the goal is the puck's xyz alone
+    The hand cannot move below z = 0.046, so that its part of the goal (z = 0.015) is never reached exactly. With
+    ``arm_goal=False`` the goal is the puck's xyz alone.
     """
 
     simulator = SawyerPushEnvV3
@@ -188,11 +187,7 @@ class _SlideTask(_ObjectTask):
 
 
 class SawyerWindow(_SlideTask):
-    """
-    Slide a window to a position. The goal is the hand's and the handle's xyz, both at that position.
-
-    :param arm_goal: False: the goal is the handle's xyz alone
-    """
+    """Slide a window. The goal is the hand's and the handle's xyz, both there; with ``arm_goal=False`` the handle's alone."""
 
     simulator = SawyerWindowCloseEnvV3
     _furniture = ("window", (-0.1, 0.785, 0.2))
@@ -209,11 +204,7 @@ class SawyerWindow(_SlideTask):
 
 
 class SawyerDrawer(_SlideTask):
-    """
-    Slide a drawer to a position. The goal is the hand's and the handle's xyz, both at that position.
-
-    :param arm_goal: False: the goal is the handle's xyz alone
-    """
+    """Slide a drawer. The goal is the hand's and the handle's xyz, both there; with ``arm_goal=False`` the handle's alone."""
 
     simulator = SawyerDrawerOpenEnvV3
     _furniture = ("drawer", (0.0, 0.9, 0.0))

@@ -47,12 +47,8 @@ def example_2() -> Process:
 
 class Formulas(NamedTuple):
     """
-    A value of Q in closed form.
-
-    :param printed: As in the paper
-    :param corrected: The solution of the paper's equation
-    :param fixed_point: What Q-learning converges to
-    :param truth: The future's probability
+    A value of Q in closed form: as printed in the paper, corrected (the solution of the paper's equation), the fixed point of
+    Q-learning, and the truth, which is the future's probability.
     """
 
     printed: float

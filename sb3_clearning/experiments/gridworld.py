@@ -43,7 +43,6 @@ class Setting:
     """
     A method in one of the two experiments, for all seeds.
 
-    :param name: The method's name in the table
     :param off_policy: Whether the evaluated policy differs from the collecting one
     :param training: How the networks are trained; None: a uniform prediction without learning
     :param uniform_goals: The share of random goals that are uniform over the world; the others are visited ones
@@ -94,7 +93,6 @@ def settings(quick: bool) -> list[Setting]:
 
 def log_densities(logits: np.ndarray, seed: GridSeed, method: str, reading: str, uniform_goals: float) -> np.ndarray:
     """
-    :param logits: ``(25, 4, 25)``
     :param method: "q" if Q is their logistic function, else the logits are those of a classifier
     :param reading: "ratio": times the distribution of random goals; "density": as it is
     :param uniform_goals: The share of random goals that were uniform over the world

@@ -19,11 +19,7 @@ N_TRAJECTORIES, LENGTH = 100, 100
 
 
 class GridSeed(NamedTuple):
-    """
-    One seed's experiment, with ``n`` transitions.
-
-    :param evaluated: ``(25, 4)``, the policy whose future is predicted
-    """
+    """One seed's experiment, with ``n`` transitions. The future of the policy ``evaluated`` ``(25, 4)`` is predicted."""
 
     evaluated: np.ndarray
     observations: np.ndarray
@@ -50,9 +46,6 @@ def cell_number(observations: np.ndarray) -> np.ndarray:
 def make_seed(seed: int, off_policy: bool, n_trajectories: int = N_TRAJECTORIES, length: int = LENGTH) -> GridSeed:
     """
     Policies from Dirichlet(1) and collected data. Off-policy, the future of a second policy is predicted from the same data.
-
-    :param off_policy: Whether the evaluated policy differs from the collecting one
-    :return: The experiment
     """
     rng = np.random.default_rng(seed)
     collecting, other = rng.dirichlet(np.ones(len(MOVES)), size=(2, N_CELLS))

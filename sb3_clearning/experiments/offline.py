@@ -55,9 +55,7 @@ class Task(NamedTuple):
     A dataset and the environment to evaluate in.
 
     :param data: Makes the dataset from a seed
-    :param make_env: Makes the environment
     :param arguments: Arguments of every method
-    :param seeds: Number of seeds
     :param success: What counts: at any time in the mazes, as in OGBench, where success ends the episode; else at the end
     :param online: Whether learning goes on online
     """

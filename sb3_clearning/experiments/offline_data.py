@@ -22,12 +22,13 @@ STITCH_CELLS = 4
 AT_GOAL = 0.01
 
 
-class Maze:
-    """
-    The cells of a PointMaze and the ways between them.
+def _around(cell: Cell) -> list[Cell]:
+    row, column = cell
+    return [(row, column + 1), (row + 1, column), (row, column - 1), (row - 1, column)]
 
-    :param env: A PointMaze of gymnasium-robotics
-    """
+
+class Maze:
+    """The cells of a PointMaze of gymnasium-robotics and the ways between them."""
 
     def __init__(self, env: gym.Env):
         self._maze = env.unwrapped.maze  # type: ignore[attr-defined]
@@ -48,8 +49,8 @@ class Maze:
         """:return: The length of the shortest way from ``start`` to each cell"""
         found, queue = {start: 0}, deque([start])
         while queue:
-            row, column = cell = queue.popleft()
-            for neighbour in ((row, column + 1), (row + 1, column), (row, column - 1), (row - 1, column)):
+            cell = queue.popleft()
+            for neighbour in _around(cell):
                 if neighbour in self.free and neighbour not in found:
                     found[neighbour] = found[cell] + 1
                     queue.append(neighbour)
@@ -59,19 +60,12 @@ class Maze:
         """:return: The next cell on the shortest way from ``cell`` to ``goal``"""
         if goal not in self._far:
             self._far[goal] = self.distances(goal)
-        far, (row, column) = self._far[goal], cell
-        around = [(row, column + 1), (row + 1, column), (row, column - 1), (row - 1, column)]
-        return min((one for one in around if one in far), key=lambda one: far[one], default=goal)
+        far = self._far[goal]
+        return min((one for one in _around(cell) if one in far), key=lambda one: far[one], default=goal)
 
 
 class WaypointController:
-    """
-    Walks from cell to cell to the desired goal, with noise on its actions.
-
-    :param maze: The maze
-    :param noise_std: The standard deviation of the noise
-    :param seed: Seed of the noise
-    """
+    """Walks from cell to cell to the desired goal, with noise on its actions."""
 
     def __init__(self, maze: Maze, noise_std: float = 0.5, seed: int = 0):
         self.maze, self.noise_std, self._rng = maze, noise_std, np.random.default_rng(seed)
@@ -90,12 +84,7 @@ class WaypointController:
 
 
 class ShortTrips(gym.Wrapper):
-    """
-    Episodes start in a random cell, and their goals are a few cells away: no episode shows a long way as a whole.
-
-    :param env: A PointMaze
-    :param seed: Seed of the cells
-    """
+    """Episodes start in a random cell, and their goals are a few cells away: no episode shows a long way as a whole."""
 
     def __init__(self, env: gym.Env, seed: int):
         super().__init__(env)
@@ -128,8 +117,6 @@ def maze_data(size: str, kind: str, n_steps: int, seed: int) -> Experience:
 
     :param size: UMaze, Medium or Large
     :param kind: "navigate": long walks from goal to goal; "stitch": short trips, so that ways have to be put together
-    :param n_steps: Number of transitions
-    :param seed: Seed of starts, goals and noise
     :return: The transitions
     """
     if kind == "navigate":
@@ -145,9 +132,7 @@ class SlideController:
     are of random actions alone. It has the ``predict`` of a model, since :func:`collect` tells that one where episodes start.
 
     :param task: Drawer or Window
-    :param noise_std: The standard deviation of the noise
     :param random_fraction: The share of episodes of random actions
-    :param seed: Seed of the noise and the choice
     """
 
     def __init__(self, task: str, noise_std: float = 0.3, random_fraction: float = 0.5, seed: int = 0):
@@ -192,12 +177,5 @@ def make_sawyer(task: str) -> gym.Env:
 
 
 def sawyer_data(task: str, n_steps: int, seed: int) -> Experience:
-    """
-    Data of metaworld's controllers and of random actions, half of the episodes each.
-
-    :param task: Drawer or Window
-    :param n_steps: Number of transitions
-    :param seed: Seed of starts, goals and noise
-    :return: The transitions
-    """
+    """:return: Transitions of metaworld's controllers and of random actions, half of the episodes each"""
     return collect(SlideController(task, seed=seed), make_sawyer(task), n_steps, seed=seed)

@@ -19,13 +19,7 @@ from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
 
 class Line(NamedTuple):
-    """
-    A claim.
-
-    :param theirs: The paper's number
-    :param ours: What was measured, with seeds and spread
-    :param verdict: Whether it agrees, and why not
-    """
+    """A claim: the paper's number, what was measured (with seeds and spread), whether it agrees, and if not, why."""
 
     claim: str
     theirs: str

@@ -30,10 +30,7 @@ Policy = Callable[[gym.Env], np.ndarray]
 
 
 def distances(env: gym.Env, episodes: int, policy: Policy | None = None) -> np.ndarray:
-    """
-    :param policy: Chooses the actions; None: no steps are taken
-    :return: The distance to the goal at the episodes' end, or at their start without a policy, ``(episodes,)``
-    """
+    """:return: The distance to the goal at the episodes' end, or at their start without a policy, ``(episodes,)``"""
     found = []
     for episode in range(episodes):
         _, info = env.reset(seed=SEED + episode)

@@ -56,12 +56,7 @@ def load(name: str, data: Path, quick: bool = False) -> Experience:
 
 
 class Camera:
-    """
-    Renders stored states, all with the same view.
-
-    :param states: States that the view should hold
-    :param size: Height of a picture
-    """
+    """Renders stored states in pictures of height ``size``, all with the same view, which holds the given states."""
 
     def __init__(self, name: str, states: np.ndarray, size: int = 100):
         flat = name == "ant"

@@ -8,6 +8,7 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
 from sb3_clearning.checks import is_number
+from sb3_clearning.common.arguments import parent_arguments
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.common.policies import CLearningPolicy
 from sb3_clearning.goal_td3.fast_updater import FastQUpdater
@@ -26,40 +27,13 @@ RELABELLING: dict[str, dict[str, float]] = {
 class GoalTD3(GoalAlgorithm):
     r"""
     Goal-conditioned Q-learning without a reward function: the reward is 1, and the episode ends, where the goal is the next
-    state. With next and random goals and ``q_loss="bce"`` this is Eq. "q-learning-loss" of the paper.
+    state. With next and random goals and ``q_loss="bce"`` this is Eq. "q-learning-loss" of the paper. Arguments that are not
+    named here are those of :class:`CLearning`.
 
-    :param policy: The policy model to use ("MultiInputPolicy")
-    :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
-    :param learning_rate: Learning rate of both Adam optimizers; can be a function of the remaining progress (from 1 to 0)
-    :param buffer_size: Size of the replay buffer
-    :param learning_starts: How many random steps are made before learning starts
-    :param batch_size: Size of a batch
-    :param tau: The soft update coefficient ("Polyak update", between 0 and 1)
-    :param gamma: The discount factor
-    :param train_freq: Update the model every ``train_freq`` steps, or a tuple like ``(5, "step")`` or ``(2, "episode")``
-    :param gradient_steps: How many gradient steps to do after each rollout; -1: as many as environment steps
-    :param action_noise: Exploration: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None, or an ActionNoise
-    :param replay_buffer_class: GoalReplayBuffer or a subclass of it
-    :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
-    :param optimize_memory_usage: Has no effect: the buffer always stores a state once
     :param n_steps: n of the n-step targets, up to ``float("inf")``. "next" goals are then one of the next n states
-    :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the critics
-    :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
-    :param target_noise_clip: Limit of that noise
-    :param stats_window_size: Number of episodes over which the rollout logs are averaged
-    :param tensorboard_log: The log location for TensorBoard (if None, no logging)
-    :param policy_kwargs: Additional arguments to be passed to the policy on creation
-    :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
-    :param seed: Seed for the pseudo random generators
-    :param device: Device (cpu, cuda, …) on which the code should be run
     :param relabel: The goals of a batch: one of the names in ``RELABELLING`` ("none", "next", "her", "her_half"), or shares of
         "original", "next", "final", "future", "random" and "commanded" goals that add up to 1
     :param q_loss: "mse", or "bce" with Q as the logistic function of the network's output
-    :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
-    :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform, correlated in time)
-    :param pre_tanh_penalty: Coefficient of an L2 penalty on pre-tanh actions; keeps gradients alive at the bounds
-    :param bc_coef: Coefficient of behaviour cloning in the actor's loss of ``learn_offline``, see :class:`CLearning`
-    :param _init_setup_model: Whether or not to build the network at the creation of the instance
     """
 
     updater_class, fast_updater_class = QUpdater, FastQUpdater
@@ -100,37 +74,8 @@ class GoalTD3(GoalAlgorithm):
         bc_coef: float = 0.0,
         _init_setup_model: bool = True,
     ):
-        super().__init__(
-            policy,
-            env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            tau=tau,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            action_noise=action_noise,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            optimize_memory_usage=optimize_memory_usage,
-            n_steps=n_steps,
-            policy_delay=policy_delay,
-            target_policy_noise=target_policy_noise,
-            target_noise_clip=target_noise_clip,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            noise_std=noise_std,
-            warmup_noise=warmup_noise,
-            pre_tanh_penalty=pre_tanh_penalty,
-            bc_coef=bc_coef,
-            _init_setup_model=False,
-        )
+        shared = parent_arguments(locals(), own=("relabel", "q_loss"))
+        super().__init__(**shared, _init_setup_model=False)
         self.relabel = relabel
         self.q_loss = q_loss
         if _init_setup_model:

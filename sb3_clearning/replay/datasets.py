@@ -69,11 +69,9 @@ def dataset_chunks(
     dataset: Any, observation_space: spaces.Dict, action_space: spaces.Box
 ) -> Iterator[Callable[[], Iterable[Experience]]]:
     """
-    Read a dataset of any kind in chunks of whole episodes: those of .npz files and Minari datasets are small.
+    Read a dataset of any kind in chunks of whole episodes: those of .npz files and Minari datasets are small. A file must fit
+    the spaces.
 
-    :param dataset: See :func:`read_dataset`
-    :param observation_space: What the observations of a file must fit
-    :param action_space: What the actions of a file must fit
     :return: A function that reads the chunks from the beginning
     """
     path = _file_of(dataset)
@@ -102,13 +100,9 @@ def read_arrays(
 ) -> Experience:
     """
     :param observations: ``(n, …)``, or a dict of such
-    :param actions: ``(n, …)``
-    :param terminations: ``(n,)``
-    :param truncations: ``(n,)``
     :param next_observations: Like ``observations``. If None, the next state is the following row, and the last transition of
         every episode, whose next state is unknown, is left out
-    :param observation_space: None: guessed
-    :param action_space: None: guessed
+    :param observation_space: None: guessed, like the action space
     :return: The transitions. Episode ends that the flags do not mark are not detected
     """
     observations, actions = _as_arrays(observations), np.asarray(actions)
@@ -303,10 +297,7 @@ def _join(parts: list[Any]) -> Any:
 
 
 def read_minari(dataset: Any) -> Experience:
-    """
-    :param dataset: A Minari dataset, or the name of one that is on this machine
-    :return: Its transitions. An episode is over after its last one, even if nothing in the data says so
-    """
+    """:return: A Minari dataset's transitions. An episode is over after its last one, even if nothing in the data says so"""
     parts = list(minari_episodes(load_minari(dataset)))
     columns = ("observations", "actions", "next_observations", "terminations", "ends")
     return replace(parts[0], **{name: _join([getattr(part, name) for part in parts]) for name in columns})

@@ -1,8 +1,9 @@
-"""Experience: transitions in order of time, in memory or in a file."""
+"""Experience: transitions in order of time, in memory or in a file. Transitions: what a ring takes and gives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -25,8 +26,6 @@ class Experience:
     :param next_observations: Like ``observations``; at an episode's end the final ones
     :param terminations: ``(n,)``, whether the environment terminated after the transition
     :param ends: ``(n,)``, whether the next row belongs to another episode
-    :param observation_space: The observations' space
-    :param action_space: The actions' space
     """
 
     observations: Values
@@ -52,11 +51,7 @@ class Experience:
         return last[np.searchsorted(last, np.arange(len(closed)))]
 
     def save(self, path: str | Path) -> None:
-        """
-        Write everything to a file of arrays and JSON, which runs no code when it is loaded.
-
-        :param path: The file, usually ``….safetensors``; it is written atomically
-        """
+        """Write everything to a file of arrays and JSON, atomically. It runs no code when it is loaded."""
         self._check()
         content = {"observation_space": encode_space(self.observation_space), "action_space": encode_space(self.action_space)}
         arrays: dict[str, np.ndarray] = {}
@@ -69,10 +64,7 @@ class Experience:
 
     @classmethod
     def load(cls, path: str | Path) -> "Experience":
-        """
-        :param path: What :meth:`save` wrote
-        :return: The transitions
-        """
+        """:return: The transitions that :meth:`save` wrote"""
         content, arrays = array_file.read_arrays(Path(path), "dataset")
 
         def values(name: str) -> Values:
@@ -113,11 +105,26 @@ class Experience:
                 raise ValueError(f"`{name}` needs {len(self)} booleans, not {flags.dtype} of the shape {flags.shape}.")
 
 
+class Transitions(NamedTuple):
+    """Transitions as the ring stores them, in order of time: ``(n, …)`` each, actions ``(n, action_dim)`` within [-1, 1]."""
+
+    observations: dict[str, np.ndarray]
+    next_observations: dict[str, np.ndarray]
+    actions: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+
+    def take(self, index: np.ndarray | slice) -> "Transitions":
+        """:return: The given transitions"""
+        return Transitions(
+            {key: value[index] for key, value in self.observations.items()},
+            {key: value[index] for key, value in self.next_observations.items()},
+            *(array[index] for array in self[2:]),
+        )
+
+
 def space_of(values: Values) -> spaces.Space:
-    """
-    :param values: Values without a space, ``(n, …)``, or a dict of such
-    :return: The space that they seem to come from; integers ``(n,)`` are the values of a Discrete space
-    """
+    """:return: The space that values seem to come from; integers ``(n,)`` are the values of a Discrete space"""
     if isinstance(values, Mapping):
         return spaces.Dict({key: space_of(value) for key, value in values.items()})
     values = np.asarray(values)
@@ -131,21 +138,14 @@ def space_of(values: Values) -> spaces.Space:
 
 
 def take(values: Values, index: np.ndarray | slice | None) -> Values:
-    """
-    :param values: ``(n, …)``, or a dict of such
-    :param index: Rows; None: all values are one row
-    :return: These rows
-    """
+    """:return: Some rows of values; with the index None all values are one row"""
     if isinstance(values, Mapping):
         return {key: np.asarray(value)[index] for key, value in values.items()}
     return np.asarray(values)[index]
 
 
 def n_rows(values: Values) -> int:
-    """
-    :param values: ``(n, …)``, or a dict of such
-    :return: n
-    """
+    """:return: n of values ``(n, …)``, or of a dict of such"""
     if isinstance(values, Mapping):
         lengths = {key: len(value) for key, value in values.items()}
         if len(set(lengths.values())) != 1:

@@ -36,7 +36,6 @@ def future_offsets(horizon: np.ndarray, gamma: float, uniform: np.ndarray, termi
     Draw offsets of future states within an episode.
 
     :param horizon: The steps that are left, of any shape
-    :param gamma: The discount factor, within [0, 1]
     :param uniform: Uniform draws from [0, 1), of the same shape
     :param terminated: Where the environment terminated at the horizon. The agent is assumed to remain in the terminal state:
         all larger offsets count as the horizon. None: offsets are truncated there
@@ -58,8 +57,6 @@ def future_rows(
 
     :param rows: Transitions, of any shape
     :param last: ``(n,)``, for every transition the last one of its episode
-    :param terminations: ``(n,)``
-    :param gamma: The discount factor
     :param absorbing: Whether the agent is assumed to remain in a terminal state (else: offsets end with the episode)
     :param uniform: Draws from [0, 1), of the shape of ``rows``
     :return: Rows, of the same shape

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ from sb3_clearning.files.json_values import register_class
 from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.batch import GoalBatch
-from sb3_clearning.replay.datasets import dataset_chunks, load_minari, minari_episodes, read_arrays
-from sb3_clearning.replay.experience import Experience, Values
+from sb3_clearning.replay.datasets import dataset_chunks, load_minari, read_arrays
+from sb3_clearning.replay.experience import Experience, Transitions, Values
 from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.goal_transitions import goal_transitions, with_achieved_goals
 from sb3_clearning.replay.ring import EpisodeRing
 from sb3_clearning.replay.ring_file import load_ring, save_ring
-from sb3_clearning.replay.transitions import Transitions
 
 #: Where a transition's goal comes from, in the order in which the kinds stand in a batch: its own commanded goal, its next
 #: state (one of the next n, with n-step sampling), the last state of its episode, a later state of its episode, the next state
@@ -35,7 +34,6 @@ def goal_slices(relabel: Mapping[str, float], batch_size: int) -> dict[str, slic
     Divide a batch by the given shares (largest remainders first, so that the counts add up to the batch).
 
     :param relabel: For each kind of goal its share; the shares add up to 1
-    :param batch_size: The size of the batch
     :return: For each kind with a share its slice, in the order of ``GOAL_KINDS``
     """
     return dict(_goal_slices(tuple(relabel.items()), batch_size))
@@ -79,25 +77,17 @@ class GoalReplayBuffer(EpisodeRing):
     :param buffer_size: Number of transitions, over all environments
     :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys
     :param action_space: A Box
-    :param device: PyTorch device of the samples
-    :param n_envs: Number of parallel environments
     :param optimize_memory_usage: Has no effect: states are always stored once
     """
 
     def save(self, path: str | Path) -> None:
-        """
-        Write everything to a file of arrays and JSON. Unlike a pickle, it runs no code when it is loaded.
-
-        :param path: The file, usually ``….safetensors``; it is written atomically
-        """
+        """Write everything to a file of arrays and JSON, atomically. Unlike a pickle, it runs no code when it is loaded."""
         save_ring(self, Path(path))
 
     def load(self, path: str | Path) -> None:
         """
         Replace everything by what :meth:`save` wrote. A smaller buffer keeps the newest transitions; one with another number
         of environments gets the episodes one after the other. If the file is damaged or does not fit, nothing is changed.
-
-        :param path: The file
         """
         load_ring(self, Path(path))
 
@@ -154,15 +144,8 @@ class GoalReplayBuffer(EpisodeRing):
         return self._load(lambda: [data], crop)
 
     def load_minari(self, dataset: Any, crop: Crop = None) -> int:
-        """
-        Add the transitions of a Minari dataset.
-
-        :param dataset: The dataset, or the name of one that is on this machine
-        :param crop: See :meth:`load_arrays`
-        :return: The number of transitions that were added
-        """
-        found = load_minari(dataset)
-        return self._load(lambda: minari_episodes(found), crop)
+        """:return: The number of transitions added from a Minari dataset, given itself or as the name of a local one"""
+        return self.load_dataset(load_minari(dataset), crop)
 
     def _load(self, chunks: Callable[[], Iterable[Experience]], crop: Crop, progress_bar: bool = False) -> int:
         def pieces(bar: Any) -> Iterator[Transitions]:
@@ -189,13 +172,7 @@ class GoalReplayBuffer(EpisodeRing):
     # -- sampling ------------------------------------------------------------------------------------------------------
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> GoalBatch:  # type: ignore[override]
-        """
-        Sample transitions with their own commanded goals.
-
-        :param batch_size: Number of transitions
-        :param env: A VecNormalize to normalize the observations with
-        :return: The batch
-        """
+        """:return: Transitions with their own commanded goals, normalized by the VecNormalize if there is one"""
         return self.sample_goals(batch_size, {"original": 1.0}, env=env)[0]
 
     def sample_goals(
@@ -219,7 +196,6 @@ class GoalReplayBuffer(EpisodeRing):
         steps left in its episode. Its next state is :math:`s_{t+m}`, its discount :math:`\gamma^m`, and "next" goals are
         :math:`s_{t+k}` with :math:`P(k) \propto \gamma^{k-1}` for k from 1 to m.
 
-        :param batch_size: Number of transitions in a batch
         :param relabel: For each kind of goal (``GOAL_KINDS``) its share of the batch; the shares add up to 1
         :param gamma: The discount factor of the offsets, within [0, 1]
         :param absorbing: Whether the agent is assumed to remain in a terminal state (else: offsets end with the episode)
@@ -277,30 +253,31 @@ class GoalReplayBuffer(EpisodeRing):
             next_rows[..., columns] = goals
         else:
             non_float["desired_goal"] = next_non_float["desired_goal"] = goals
-        return [
-            self._to_batch(
-                rows[i],
-                next_rows[i],
-                {key: array[i] for key, array in non_float.items()},
-                {key: array[i] for key, array in next_non_float.items()},
-                dones[i],
-                None if discounts is None else discounts[i],
-                None if hits is None else hits[i],
+        tensor, batches = partial(self.to_torch, copy=False), []
+        for i in range(n_batches):
+            others, next_others = ({key: array[i] for key, array in arrays.items()} for arrays in (non_float, next_non_float))
+            if env is not None:
+                self._normalize(rows[i], others, env)
+                self._normalize(next_rows[i], next_others, env)
+            batch = GoalBatch(
+                tensor(rows[i]),
+                tensor(next_rows[i]),
+                {key: tensor(array) for key, array in others.items()},
+                {key: tensor(array) for key, array in next_others.items()},
+                tensor(dones[i]),
+                None if discounts is None else tensor(discounts[i]),
+                None if hits is None else tensor(hits[i]),
                 kinds,
-                env,
+                self._layout,
             )
-            for i in range(n_batches)
-        ]
+            batches.append(batch)
+        return batches
 
     def _goal_sources(
         self, index: np.ndarray, window: np.ndarray | None, kinds: dict[str, slice], gamma: float, absorbing: bool
     ) -> dict[str, np.ndarray]:
         """
-        :param index: The batch's transitions
-        :param window: How many steps each looks ahead; None: one
-        :param kinds: For each kind of goal its slice of the batch
-        :param gamma: The discount factor of the offsets
-        :param absorbing: See :meth:`sample_goals`
+        :param window: How many steps each of the batch's transitions looks ahead; None: one
         :return: For each kind whose goals are not among the batch's own next states or commanded goals, the transitions whose
             next states are the goals
         """
@@ -347,13 +324,7 @@ class GoalReplayBuffer(EpisodeRing):
     def _goals(
         self, commanded: np.ndarray, achieved: np.ndarray, kinds: dict[str, slice], sources: dict[str, np.ndarray]
     ) -> np.ndarray:
-        """
-        :param commanded: The transitions' own commanded goals
-        :param achieved: What the next states achieve, and after them those of the goals' sources
-        :param kinds: For each kind of goal its slice of the batch
-        :param sources: What :meth:`_goal_sources` returned
-        :return: The goals of all transitions, flat if they are floating point
-        """
+        """:return: The goals of all transitions. After what the next states achieved, ``achieved`` has that of the sources"""
         goals = np.empty_like(commanded)
         batch_size = start = commanded.shape[1]
         for kind, part in kinds.items():
@@ -396,39 +367,8 @@ class GoalReplayBuffer(EpisodeRing):
             terminated = (slot >= self.n_envs) & self.slot_terminated[slot]
         return self._ahead(index, future_offsets(horizon, gamma, uniform, terminated))
 
-    def _to_batch(
-        self,
-        rows: np.ndarray,
-        next_rows: np.ndarray,
-        non_float: dict[str, np.ndarray],
-        next_non_float: dict[str, np.ndarray],
-        dones: np.ndarray,
-        discounts: np.ndarray | None,
-        returns: np.ndarray | None,
-        kinds: dict[str, slice],
-        env: VecNormalize | None,
-    ) -> GoalBatch:
-        if env is not None:
-            self._normalize(rows, non_float, env)
-            self._normalize(next_rows, next_non_float, env)
-        return GoalBatch(
-            self.to_torch(rows, copy=False),
-            self.to_torch(next_rows, copy=False),
-            {key: self.to_torch(array, copy=False) for key, array in non_float.items()},
-            {key: self.to_torch(array, copy=False) for key, array in next_non_float.items()},
-            self.to_torch(dones, copy=False),
-            None if discounts is None else self.to_torch(discounts, copy=False),
-            None if returns is None else self.to_torch(returns, copy=False),
-            kinds,
-            self._layout,
-        )
-
     def to_torch(self, array: np.ndarray, copy: bool = True) -> th.Tensor:
-        """
-        :param array: An array
-        :param copy: Whether the tensor has its own memory
-        :return: The tensor on the buffer's device; without a copy three times as fast as the overridden one
-        """
+        """:return: The tensor on the buffer's device; without a copy three times as fast as the overridden one"""
         if copy or self.device.type != "cpu":
             return super().to_torch(array, copy)
         return th.from_numpy(array)

@@ -6,16 +6,11 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_clearning.goal_spaces import Crop, crop_observation
-from sb3_clearning.replay.experience import Experience, Values
-from sb3_clearning.replay.transitions import Transitions
+from sb3_clearning.replay.experience import Experience, Transitions, Values
 
 
 def with_achieved_goals(observations: Values, crop: Crop) -> dict[str, np.ndarray]:
-    """
-    :param observations: A dict of arrays, or one array for the key ``observation``
-    :param crop: The achieved goal as a part of the observation, if the data has none
-    :return: The observations as a dict that has at least ``observation`` and ``achieved_goal``
-    """
+    """:return: Observations as a dict with ``observation`` and ``achieved_goal``, which is cropped if the data has none"""
     if not isinstance(observations, Mapping):
         observations = {"observation": np.asarray(observations)}
     result = {key: np.asarray(value) for key, value in observations.items()}
@@ -33,10 +28,6 @@ def goal_transitions(
     Check that data fits a goal environment, and complete its goals. Where the data has no ``desired_goal``, an episode's is
     the last goal that it reached.
 
-    :param experience: The data
-    :param space: The environment's observation space
-    :param action_space: The environment's action space
-    :param crop: See :func:`with_achieved_goals`
     :param first: The number of the first transition, for errors
     :return: The transitions, as a replay buffer stores them
     """

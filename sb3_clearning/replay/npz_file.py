@@ -18,11 +18,7 @@ _DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedErro
 
 
 class Header(NamedTuple):
-    """
-    What an array's beginning says of it.
-
-    :param start: Where its values begin, in bytes
-    """
+    """What an array's beginning says of it. ``start`` is where its values begin, in bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -35,11 +31,7 @@ class Header(NamedTuple):
 
 
 class NpzFile:
-    """
-    An open .npz file. Errors do not name it: the caller knows how it was asked for.
-
-    :param path: What ``np.savez`` or ``np.savez_compressed`` wrote
-    """
+    """An open .npz file, compressed or not. Errors do not name it: the caller knows how it was asked for."""
 
     def __init__(self, path: Path):
         try:
@@ -79,13 +71,7 @@ class NpzFile:
         return found
 
     def blocks(self, names: list[str], n_bytes: int) -> Iterator[dict[str, np.ndarray]]:
-        """
-        Read arrays of the same length side by side, from the first row to the last.
-
-        :param names: The arrays
-        :param n_bytes: About the size of a block
-        :return: Blocks of rows. The zip's checksums are compared with the last one
-        """
+        """:return: Arrays of the same length in blocks of about ``n_bytes``. The last one checks the zip's checksums"""
         headers = {name: self.header(name) for name in names}
         n = headers[names[0]].shape[0]
         step = max(n_bytes // max(sum(header.row_bytes for header in headers.values()), 1), 1)

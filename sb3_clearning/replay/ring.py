@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from sb3_clearning.replay.experience import Transitions
 from sb3_clearning.replay.ring_storage import RingStorage
-from sb3_clearning.replay.transitions import Transitions
 
 
 class EpisodeRing(RingStorage):
     """The part of :class:`GoalReplayBuffer` that adds transitions."""
-
-    # -- writing -------------------------------------------------------------------------------------------------------
 
     def add(  # type: ignore[override]
         self,
@@ -28,11 +26,10 @@ class EpisodeRing(RingStorage):
         """
         Add one step of every environment.
 
-        :param obs: The observations, ``(n_envs, …)`` per key
-        :param next_obs: The next observations; where ``done``, the final ones and not those of the reset
-        :param action: The actions, scaled to [-1, 1]
+        :param obs: ``(n_envs, …)`` per key
+        :param next_obs: Where ``done``, the final observations and not those of the reset
+        :param action: Scaled to [-1, 1]
         :param reward: Not read
-        :param done: Whether the episode ended
         :param infos: Read only for ``TimeLimit.truncated``
         """
         self._check_step(obs, next_obs, action, done, infos)
@@ -103,12 +100,7 @@ class EpisodeRing(RingStorage):
             self._close(index, np.zeros(len(index), dtype=bool))
 
     def _close(self, envs: np.ndarray, terminated: np.ndarray) -> None:
-        """
-        End episodes at their newest row: its next state gets a slot of its own.
-
-        :param envs: The environments' indices
-        :param terminated: Whether each of the episodes terminated, or was truncated
-        """
+        """End the episodes of environments, given by index, at their newest row: its next state gets its own slot."""
         self.reserve_slots(len(envs))
         slots = self.free_slots[-len(envs) :]
         del self.free_slots[-len(envs) :]
@@ -157,7 +149,6 @@ class EpisodeRing(RingStorage):
         parts of equal length; up to ``n_envs - 1`` transitions that are left over are not added. After an error or Ctrl-C the
         buffer is unchanged.
 
-        :param pieces: The pieces in order of time
         :param total: Number of transitions in all of them. If the buffer holds fewer, the newest stay
         :return: The number of transitions that were added
         """
@@ -183,11 +174,7 @@ class EpisodeRing(RingStorage):
 
     @contextmanager
     def _all_or_nothing(self, length: int) -> Iterator[None]:
-        """
-        Undo what was written if the block ends early, by Ctrl-C, too. Until then the overwritten rows are held twice.
-
-        :param length: For each environment, the number of rows to be written from the current position on
-        """
+        """Undo the writing of ``length`` rows per environment if the block ends early. The overwritten ones are held twice."""
         filled, wrapped = self.size() * self.n_envs, self.pos + length - self.buffer_size
         spans = [slice(self.pos * self.n_envs, (self.pos + length - max(wrapped, 0)) * self.n_envs)]
         spans.append(slice(max(wrapped, 0) * self.n_envs))
@@ -210,13 +197,7 @@ class EpisodeRing(RingStorage):
             raise
 
     def _write(self, env: int, first: int, new: Transitions) -> None:
-        """
-        Write whole episodes to rows of one environment. None is in progress before or after.
-
-        :param env: The environment
-        :param first: The step of the first transition, counted from the position of the next one to be added
-        :param new: The transitions
-        """
+        """Write whole episodes to rows of one environment, from ``first`` steps after ``pos`` on. None is in progress."""
         self._check_transitions(new)
         n = len(new.actions)
         positions = (self.pos + first + np.arange(n)) % self.buffer_size

@@ -11,7 +11,6 @@ import numpy as np
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, under_prefix, write_arrays
 from sb3_clearning.files.json_values import encode_space
 from sb3_clearning.replay.ring import EpisodeRing
-from sb3_clearning.replay.transitions import Transitions
 
 #: How a transition ends: its episode is still in progress, was truncated after it, or terminated.
 IN_PROGRESS, TRUNCATED, TERMINATED = 0, 1, 2
@@ -21,10 +20,8 @@ Arrays = dict[str, np.ndarray]
 
 class Segment(NamedTuple):
     """
-    Steps of a ring, counted from the first one ever added.
+    Steps of a ring, counted from the first one ever added. ``end`` is the step after the last.
 
-    :param first: The first step
-    :param end: The step after the last
     :param arrays: ``rows`` ``(steps, n_envs, width)``, ``ends`` ``(steps, n_envs)``, the final states ``final`` of the ended
         transitions in their order, and for each non-float key ``side.KEY`` and ``final.KEY``
     """
@@ -45,8 +42,6 @@ class Segment(NamedTuple):
 def join_segments(segments: list[Segment], oldest: int, added: int) -> Arrays:
     """
     :param segments: Segments in their order. Where one begins before the previous one ends, it overrides the overlap
-    :param oldest: The first step to take
-    :param added: The step after the last
     :return: The arrays of one segment from ``oldest`` to ``added``
     """
     parts: list[Arrays] = []
@@ -67,11 +62,7 @@ def join_segments(segments: list[Segment], oldest: int, added: int) -> Arrays:
 
 
 def snapshot_segment(ring: EpisodeRing, first: int) -> Segment:
-    """
-    :param ring: The ring
-    :param first: The first step to take
-    :return: A copy of all steps from there on that are not overwritten
-    """
+    """:return: A copy of all steps from ``first`` on that are not overwritten"""
     first = max(first, ring.oldest_step)
     places = np.arange(first, ring.total_added) % ring.buffer_size
     next_slot = ring.next_slot.reshape(ring.buffer_size, ring.n_envs)[places]
@@ -116,9 +107,7 @@ def restore_ring(ring: EpisodeRing, content: dict[str, Any], open_episodes: Arra
     ring is unchanged. A smaller ring keeps the newest steps. A larger one than a full snapshot counts its steps from the
     oldest that is left.
 
-    :param ring: The ring
-    :param content: The sizes and spaces of :func:`snapshot_open_episodes`
-    :param open_episodes: Its arrays
+    :param content: The sizes and spaces of :func:`snapshot_open_episodes`, and ``open_episodes`` its arrays
     :param arrays: All steps as one segment
     """
     added, oldest = content["added"], content["oldest"]
@@ -169,10 +158,7 @@ def _fill(ring: EpisodeRing, added: int, n_steps: int, open_episodes: Arrays, ar
 
 
 def save_ring(ring: EpisodeRing, path: Path) -> None:
-    """
-    :param ring: The ring
-    :param path: The file; it is written atomically
-    """
+    """Write everything to a file, atomically."""
     content, open_episodes = snapshot_open_episodes(ring)
     arrays = snapshot_segment(ring, 0).arrays
     arrays.update({f"head/{name}": array for name, array in open_episodes.items()})
@@ -181,10 +167,8 @@ def save_ring(ring: EpisodeRing, path: Path) -> None:
 
 def load_ring(ring: EpisodeRing, path: Path) -> None:
     """
-    Replace everything by what :func:`save_ring` wrote. If the file is damaged or does not fit, nothing is changed.
-
-    :param ring: The ring. With another number of environments than the saved one it gets the episodes one after the other
-    :param path: The file
+    Replace everything by what :func:`save_ring` wrote. If the file is damaged or does not fit, nothing is changed. A ring with
+    another number of environments than the saved one gets the episodes one after the other.
     """
     content, everything = read_arrays(path, "buffer")
     arrays = {name: array for name, array in everything.items() if not name.startswith("head/")}
@@ -212,17 +196,8 @@ def _restore_other(ring: EpisodeRing, content: dict[str, Any], open_episodes: Ar
     source = type(ring)(n_steps * n_envs, ring.observation_space, ring.action_space, ring.device, n_envs=n_envs)
     restore_ring(source, content, open_episodes, arrays)
     source.truncate_last_trajectory()
-    stored = source.transitions()
-    # Only the newest that fit, so that none is added just to be overwritten.
-    newest = slice(max(len(stored.actions) - ring.buffer_size * ring.n_envs, 0), None)
     ring.reset()
-    ring.add_transitions(
-        Transitions(
-            {key: value[newest] for key, value in stored.observations.items()},
-            {key: value[newest] for key, value in stored.next_observations.items()},
-            *(array[newest] for array in (stored.actions, stored.terminations, stored.truncations)),
-        ),
-    )
+    ring.add_transitions(source.transitions())
 
 
 def _segment_layout(ring: EpisodeRing) -> dict[str, tuple[tuple[int, ...], Any]]:

@@ -30,7 +30,6 @@ class ResumableCheckpoint(BaseCallback):
 
     :param folder: The run's folder. No other run may write into it
     :param every: Steps between two checkpoints, over all environments; gradient steps in ``learn_offline``
-    :param keep: Number of checkpoints to keep
     :param verbose: 1: print what is written
     """
 
@@ -56,15 +55,10 @@ class ResumableCheckpoint(BaseCallback):
         return bool(self._files.paths())
 
     def subfolder(self, name: str) -> "ResumableCheckpoint":
-        """
-        :param name: The name of a folder inside this one
-        :return: The same callback for that folder
-        """
+        """:return: The same callback for a folder inside this one"""
         if not isinstance(name, str) or not name or Path(name).name != name:
             raise ValueError(f"`name` must be the name of a folder, not {name!r}.")
         return type(self)(self.folder / name, self.every, self.keep, self.verbose)
-
-    # -- the callback --------------------------------------------------------------------------------------------------
 
     def _init_callback(self) -> None:
         if not isinstance(self.model, ResumableTD3):

@@ -20,10 +20,8 @@ class EnvironmentDiedError(RuntimeError):
 @contextlib.contextmanager
 def explain_env_failures(env: VecEnv | None, on_death: Callable[[], None], hint: Callable[[], str]) -> Iterator[None]:
     """
-    Turn the death of an environment's process into a clear error, and leave no process behind.
-
-    :param on_death: Called when a process has died, before the error is raised
-    :param hint: Returns what errors say about resuming, or nothing
+    Turn the death of an environment's process into a clear error, and leave no process behind. ``on_death`` is called before
+    it is raised; errors end with the ``hint`` on resuming, if there is one.
     """
     try:
         with _noticed_deaths(env):

@@ -14,10 +14,8 @@ class FolderInUseError(RuntimeError):
 @contextmanager
 def run_lock(folder: Path, name: str = "run.lock", seconds: float = 0.0, error: Exception | None = None) -> Iterator[None]:
     """
-    Lock a folder, which is created if it does not exist. The system releases it when the process ends, however it ends.
-
-    :param seconds: How long to wait for a process that holds it
-    :param error: What is raised if it still does; None: a :class:`FolderInUseError`
+    Lock a folder, which is created if it does not exist. The system releases it when the process ends, however it ends. If
+    another process holds it for longer than ``seconds``, the error (by default a :class:`FolderInUseError`) is raised.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / name)

@@ -5,7 +5,7 @@ import io
 import pathlib
 import pickle
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import torch as th
 from gymnasium import spaces
@@ -24,8 +24,6 @@ from sb3_clearning.runs.model_state import DivergedError, build_model, check_fin
 from sb3_clearning.runs.normalization import restore_normalization, snapshot_normalization
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
-SelfModelFiles = TypeVar("SelfModelFiles", bound="ModelFiles")
-
 #: Arguments that concern the machine that trained, and not the agent.
 _MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")
 
@@ -35,18 +33,17 @@ class ModelFiles(ResumableTD3):
 
     @classmethod
     def from_spaces(
-        cls: type[SelfModelFiles],
+        cls,
         observation_space: spaces.Space,
         action_space: spaces.Space,
         policy: str | type[BasePolicy] = "MultiInputPolicy",
         **arguments: Any,
-    ) -> SelfModelFiles:
+    ) -> Self:
         """
         Build a model without an environment, for learning from a dataset, prediction and export. With ``model.set_env(env)``
         it can learn online, too.
 
         :param observation_space: A Dict with ``observation``, ``achieved_goal`` and ``desired_goal``
-        :param action_space: A Box with finite bounds
         :return: The model
         """
         check_goal_space(observation_space)
@@ -58,12 +55,8 @@ class ModelFiles(ResumableTD3):
 
     @classmethod
     def resume(
-        cls: type[SelfModelFiles],
-        folder: str | pathlib.Path,
-        env: GymEnv | str | None,
-        device: th.device | str | None = None,
-        **arguments: Any,
-    ) -> SelfModelFiles:
+        cls, folder: str | pathlib.Path, env: GymEnv | str | None, device: th.device | str | None = None, **arguments: Any
+    ) -> Self:
         """
         Resume a run that had a :class:`ResumableCheckpoint`. Afterwards call ``learn`` (or ``learn_offline``) as the run did,
         with the same number of steps: it takes those that are left.
@@ -125,12 +118,8 @@ class ModelFiles(ResumableTD3):
 
     @classmethod
     def from_export(
-        cls: type[SelfModelFiles],
-        path: str | pathlib.Path,
-        env: GymEnv | str | None = None,
-        device: th.device | str = "auto",
-        **arguments: Any,
-    ) -> SelfModelFiles:
+        cls, path: str | pathlib.Path, env: GymEnv | str | None = None, device: th.device | str = "auto", **arguments: Any
+    ) -> Self:
         """
         Build a model from a file of :meth:`export`, for prediction, evaluation and further training.
 

@@ -86,12 +86,10 @@ def build_model(
     where: str,
 ) -> Model:
     """
-    :param content: What :func:`snapshot_model` returned
-    :param env: The environment; None: for prediction only
-    :param device: The device; None: the saved one, if it is available
+    :param env: None: for prediction only
+    :param device: None: the saved one, if it is available
     :param given: Arguments that replace the saved ones
-    :param where: The file's name in errors
-    :return: A model with these arguments, weights and optimizers
+    :return: A model with the arguments, weights and optimizers of :func:`snapshot_model`. Errors name it ``where``
     """
     if content.get("algorithm") != algorithm.__name__:
         raise UnreadableFileError(
@@ -149,7 +147,6 @@ def restore_parameters(model: "ResumableTD3", content: dict[str, Any], arrays: d
     own = model.get_parameters()
     ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
     weights = {name: _tensor(array) for name, array in under_prefix(arrays, "policy/").items()}
-    weights = model.policy.upgraded(weights)
     theirs = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
     if ours != theirs:
         different = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))

@@ -78,11 +78,7 @@ class ResumableTD3(TD3):
         self._distances.restart()
 
     def begin_episodes(self, seed: int, reset: bool = True) -> None:
-        """
-        Truncate the episodes in progress and begin new ones.
-
-        :param reset: Whether to reset the environments now; if not, only a run resumed from this checkpoint does
-        """
+        """Truncate the episodes in progress and begin new ones. Without ``reset`` only a run resumed from here resets them."""
         self.end_episodes()
         self.noises().reset()
         self._session.episodes = EpisodeLog(seed)
@@ -112,11 +108,7 @@ class ResumableTD3(TD3):
         check_observations(self._raw_observations())
 
     def replay_environments(self, checkpoint: Checkpoint) -> bool:
-        """
-        Bring the environments back to where they were: a reset with the same seed, then the same actions.
-
-        :return: Whether that worked; if not, new episodes begin
-        """
+        """:return: Whether a reset with the same seed, then the same actions, led to the same state; else new ones begin"""
         assert self.env is not None
         seed, arrays, normalize = checkpoint.content["seed"], checkpoint.arrays, self._vec_normalize_env
         expected = {name: {key: value.copy() for key, value in under_prefix(arrays, f"{name}/").items()} for name in _OBS}

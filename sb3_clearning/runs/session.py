@@ -23,13 +23,6 @@ class EpisodeLog:
         self.actions = [action.copy() for action in actions]
 
 
-class LearnCall(NamedTuple):
-    """The arguments of ``learn`` that depend on whether a run is resumed."""
-
-    total_timesteps: int
-    reset_num_timesteps: bool
-
-
 class PendingResume(NamedTuple):
     """What a resumed model still needs when it starts to learn."""
 
@@ -70,24 +63,23 @@ class RunSession:
             yield
 
     @contextlib.contextmanager
-    def begin(self, model: "ResumableTD3", call: LearnCall) -> Iterator[LearnCall]:
+    def begin(self, model: "ResumableTD3", total_timesteps: int, reset_num_timesteps: bool) -> Iterator[tuple[int, bool]]:
         """
         The start of a call. SB3's ``_setup_learn`` runs inside: it resets environments and initializes callbacks.
 
-        :param call: The call as the user made it
-        :return: The call as SB3 should see it: what is left of it, if the run is resumed
+        :return: Both arguments of ``learn`` as SB3 should see them: what is left of the call, if the run is resumed
         """
         if self.pending is not None and self.pending.checkpoint.content["online"] == self.offline:
             self.pending = None  # online learning after offline learning, or the reverse, is a new call
         if self.pending is None:
-            if call.reset_num_timesteps or model.needs_reset:
+            if reset_num_timesteps or model.needs_reset:
                 model.end_episodes()
-            yield call
+            yield total_timesteps, reset_num_timesteps
             self.call_started_at = model.num_timesteps
         else:
             checkpoint = self.pending.checkpoint
             envs_restored = checkpoint.content["online"] and model.replay_environments(checkpoint)
-            yield LearnCall(self.call_started_at + call.total_timesteps - model.num_timesteps, reset_num_timesteps=False)
+            yield self.call_started_at + total_timesteps - model.num_timesteps, False
             # Last, so that nothing is drawn in between.
             model.restore_generators(checkpoint, noises=envs_restored)
             self.pending = None

@@ -38,8 +38,6 @@ class InsideMonitor:
     """
     Applies the wrappers of a configuration, and :class:`GoalInfo`, inside the Monitor that SB3 puts around the bare env. A
     wrapper such as GoalFromObservation makes the rewards, which are what evaluations and studies have to see.
-
-    :param wrapper: wraps the bare env
     """
 
     def __init__(self, wrapper: Callable[[gym.Env], gym.Env] | None):

@@ -14,12 +14,7 @@ from sb3_clearning.zoo.storage import load_study
 
 
 def write_report(study: optuna.Study, folder: Path, n_best: int = 5) -> None:
-    """
-    Write ``trials.csv``, ``importances.png``, ``slices.png`` and a summary, ``study.md``.
-
-    :param study: a study with at least two complete trials
-    :param n_best: number of trials in the summary
-    """
+    """Write ``trials.csv``, ``importances.png``, ``slices.png`` and a summary of the ``n_best`` trials, ``study.md``."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from sb3_clearning import Experience, FutureStateEstimator, GoalReplayBuffer, UnreadableFileError, collect
 from sb3_clearning.replay import datasets
+from sb3_clearning.replay.experience import Transitions
 from sb3_clearning.replay.ring import EpisodeRing
-from sb3_clearning.replay.transitions import Transitions
 from tests.support.goal_envs import PointEnv
 from tests.support.ring_invariants import check_invariants
 

@@ -26,10 +26,9 @@ class Run:
     One run: everything that its process needs to know.
 
     :param steps: Environment steps; a finished run can be extended
-    :param algorithm: The algorithm's class, as "module:name"
+    :param algorithm: Its class, as "module:name"
     :param env: The environment's id for ``gym.make``, "module:id" if a module has to be imported for it
     :param evaluate_every: Steps between two evaluations, and between two checkpoints
-    :param episodes: Episodes of an evaluation
     :param speed: Expected steps per second until some are measured; cheap runs come first
     :param evaluation_seed: The seed of the first evaluation episode. Runs that settings are chosen by have another one
     """
@@ -88,7 +87,7 @@ class Suite:
     All tasks, methods and matrices of the files.
 
     :param arguments: Arguments that all methods take on all tasks
-    :param matrices: The matrices, each a list of blocks of tasks, methods and seeds
+    :param matrices: Each a list of blocks of tasks, methods and seeds
     """
 
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -146,11 +145,7 @@ class Suite:
         seeds: Iterable[int] | None = None,
         steps: int | None = None,
     ) -> list[Run]:
-        """
-        :param tasks: Select these tasks; tasks outside the matrices are added
-        :param methods: Select these methods; methods outside the matrices are added
-        :return: The runs, each once, the cheap ones first
-        """
+        """:return: The selected runs, each once, the cheap ones first. Tasks and methods outside the matrices are added"""
         of_each = self.runs_of_each(matrices, tasks, methods, seeds, steps)
         chosen = _each_once(run for runs in of_each.values() for run in runs)
         for kind, wanted in (("task", tasks), ("method", methods)):

@@ -17,11 +17,7 @@ IMPROVEMENT_REPETITIONS = 300
 
 
 class IntervalEstimate(NamedTuple):
-    """
-    A point estimate and its interval, from ``low`` to ``high``.
-
-    :param n: Number of seeds. One seed has no interval: the limits are the value
-    """
+    """A point estimate over ``n`` seeds and its interval, from ``low`` to ``high``. With one seed the limits are the value."""
 
     value: float
     low: float
@@ -69,11 +65,7 @@ def interquartile_mean(scores: np.ndarray) -> IntervalEstimate:
 
 
 def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> IntervalEstimate:
-    """
-    :param ours: ``(n_seeds, n_tasks)``; more is better
-    :param theirs: ``(n_other_seeds, n_tasks)``
-    :return: The probability that a run of ours is better than one of theirs on a random task, and its interval
-    """
+    """:return: The probability that a run of ours ``(n_seeds, n_tasks)`` is above theirs on a random task, and its interval"""
 
     def probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.array([metrics.probability_of_improvement(x, y)])

@@ -68,10 +68,7 @@ def steps_of(scores: Scores, task: str) -> str:
 
 
 def compare(ours: IntervalEstimate, theirs: IntervalEstimate, better: int) -> str:
-    """
-    :param better: 1 if more is better, -1 if less is
-    :return: "ahead", "behind", or "level" if the intervals overlap. A single seed has none, so that nothing is decided
-    """
+    """:return: "ahead", "behind", or "level" if the intervals overlap. A single seed has none, so that nothing is decided"""
     if min(ours.n, theirs.n) == 1:
         if ours.value == theirs.value:
             return "level (1 seed)"

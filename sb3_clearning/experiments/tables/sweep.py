@@ -31,7 +31,6 @@ class SweepCommand:
     The command of an experiment that sweeps over settings: its options, the sweep, its report and its picture.
 
     :param name: The experiment's name, and that of its files
-    :param description: The docstring of its module
     :param text: What the report says before its tables
     :param quick_seeds: The largest number of seeds with ``--quick``
     """
