@@ -102,7 +102,8 @@ def _record(act: Callable[[Any, np.ndarray], np.ndarray], env: VecEnv, steps: in
     n = env.num_envs * steps
     first = np.arange(0, n, steps)  # one environment after the other
     kept = (env.observation_space, env.observation_space, env.action_space)
-    observations, next_observations, actions = (create_empty_array(space, n) for space in kept)
+    empty: list[Any] = [create_empty_array(space, n) for space in kept]
+    observations, next_observations, actions = empty
     terminations, ends = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
     obs: Any = env.reset()
     starts = np.ones(env.num_envs, dtype=bool)
