@@ -9,7 +9,6 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from sb3_clearning.checks import check_number
 from sb3_clearning.clearning.fast_updater import FastClassifierUpdater
 from sb3_clearning.clearning.updater import ClassifierUpdater
-from sb3_clearning.common.arguments import parent_arguments
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.common.policies import CLearningPolicy
 from sb3_clearning.losses import ACTOR_OBJECTIVES, ELEMENTWISE_LOSSES
@@ -116,11 +115,37 @@ class CLearning(GoalAlgorithm):
         bc_coef: float = 0.1,
         _init_setup_model: bool = True,
     ):
-        shared = parent_arguments(
-            locals(),
-            own=("lambda_", "lambda_on_w", "w_clip", "classifier_loss", "actor_loss", "terminal", "commanded_goal_fraction"),
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            action_noise=action_noise,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            policy_delay=policy_delay,
+            target_policy_noise=target_policy_noise,
+            target_noise_clip=target_noise_clip,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            noise_std=noise_std,
+            warmup_noise=warmup_noise,
+            pre_tanh_penalty=pre_tanh_penalty,
+            bc_coef=bc_coef,
+            _init_setup_model=False,
         )
-        super().__init__(**shared, _init_setup_model=False)
         self.lambda_ = lambda_
         self.lambda_on_w = lambda_on_w
         self.w_clip = w_clip

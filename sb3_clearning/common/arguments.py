@@ -1,7 +1,6 @@
 """The arguments of a model's constructor, as they are now."""
 
 import inspect
-from collections.abc import Iterable
 from typing import Any
 
 from sb3_clearning.common.noise import noise_argument
@@ -19,12 +18,6 @@ def argument_names(algorithm: type) -> list[str]:
             if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
                 break  # else the parent's arguments are its own, too
     return [name for name in dict.fromkeys(names) if name not in ("self", "policy", "env", "_init_setup_model")]
-
-
-def parent_arguments(values: dict[str, Any], own: Iterable[str]) -> dict[str, Any]:
-    """:return: Of a constructor's ``locals()``, read first in it, the arguments for its parent: all but ``own``"""
-    left_out = {"self", "__class__", "_init_setup_model", *own}
-    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def constructor_arguments(model: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
 from sb3_clearning.checks import is_number
-from sb3_clearning.common.arguments import parent_arguments
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.common.policies import CLearningPolicy
 from sb3_clearning.goal_td3.fast_updater import FastQUpdater
@@ -74,8 +73,37 @@ class GoalTD3(GoalAlgorithm):
         bc_coef: float = 0.0,
         _init_setup_model: bool = True,
     ):
-        shared = parent_arguments(locals(), own=("relabel", "q_loss"))
-        super().__init__(**shared, _init_setup_model=False)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            action_noise=action_noise,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            policy_delay=policy_delay,
+            target_policy_noise=target_policy_noise,
+            target_noise_clip=target_noise_clip,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            noise_std=noise_std,
+            warmup_noise=warmup_noise,
+            pre_tanh_penalty=pre_tanh_penalty,
+            bc_coef=bc_coef,
+            _init_setup_model=False,
+        )
         self.relabel = relabel
         self.q_loss = q_loss
         if _init_setup_model:
