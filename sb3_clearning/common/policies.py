@@ -1,5 +1,6 @@
 """The classifier critic and the policy that holds it together with the actor."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from stable_baselines3.td3.policies import Actor, TD3Policy
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.common.standardizing_extractor import StandardizingExtractor
+from sb3_clearning.common.standardizing_extractor import StandardizingExtractor, with_n_fitted
 from sb3_clearning.files.json_values import register_class
 from sb3_clearning.layers import BatchedLinear
 
@@ -129,6 +130,11 @@ class CLearningPolicy(TD3Policy):
     def _get_constructor_parameters(self) -> dict[str, Any]:
         own = {"stochastic_actor": self.stochastic_actor, "standardize": self.standardize}
         return {**super()._get_constructor_parameters(), **own}
+
+    @staticmethod
+    def upgraded(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
+        """:return: A state dict of this version, of one that may be from an earlier version"""
+        return with_n_fitted(weights)
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Actor | GaussianActor:  # type: ignore[override]
         """:return: A new actor, with a new features extractor if none is given"""

@@ -140,8 +140,20 @@ class StandardizingExtractor(CombinedExtractor):
         return values.reshape(len(values), size)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        # Agents in trained_agents/ have `is_fitted`: their statistics were fitted once.
-        if f"{prefix}is_fitted" in state_dict:
-            state_dict[f"{prefix}n_fitted"] = LAST_FIT * state_dict.pop(f"{prefix}is_fitted").float()
+        own = {name: state_dict.pop(name) for name in list(state_dict) if name.startswith(prefix)}
+        state_dict.update(with_n_fitted(own))
         super()._load_from_state_dict(state_dict, prefix, *arguments)
         self._copy_to_host()
+
+
+def with_n_fitted(weights: Mapping[str, th.Tensor]) -> dict[str, th.Tensor]:
+    """
+    :param weights: A state dict, possibly of an earlier version: it has ``is_fitted``, and statistics that were fitted once
+    :return: The same with ``n_fitted``
+    """
+    found = {}
+    for name, tensor in weights.items():
+        if name.rpartition(".")[2] == "is_fitted":
+            name, tensor = name.removesuffix("is_fitted") + "n_fitted", LAST_FIT * tensor.float()
+        found[name] = tensor
+    return found

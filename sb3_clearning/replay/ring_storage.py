@@ -14,6 +14,14 @@ from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
 from sb3_clearning.replay.experience import Transitions
 
+#: Attributes that pickles of 0.1.0 have under another name.
+_OLD_NAMES = {
+    **{"_rows": "rows", "_side": "non_float", "_kept": "next_slot", "_last": "episode_end", "_free": "free_slots"},
+    **{"_kept_rows": "slot_rows", "_kept_side": "slot_non_float", "_kept_terminated": "slot_terminated"},
+    **{"_open": "in_progress", "_length": "episode_steps", "added": "total_added"},
+    **{"_columns": "columns", "_features": "n_features", "_action_columns": "action_columns"},
+}
+
 
 class RingStorage(DictReplayBuffer):
     """
@@ -53,13 +61,17 @@ class RingStorage(DictReplayBuffer):
                 self.columns[key] = slice(self.n_features, self.n_features + size)
                 self.n_features += size
         self.action_columns = slice(self.n_features, self.n_features + self.action_dim)
+        self._describe_columns()
+        self._allocate()
+        self._warn_if_too_large()
+
+    def _describe_columns(self) -> None:
+        """Compute once what every step needs of the columns."""
         # Numbers in a step of all environments.
         self._sizes = [(key, self.n_envs * int(np.prod(shape))) for key, shape in self.obs_shape.items()]
         # All float keys but the commanded goal, which is not part of the state.
         self._state_columns = np.delete(np.arange(self.n_features), self.columns.get("desired_goal", slice(0)))
         self._layout = {key: (self.columns.get(key), shape) for key, shape in self.obs_shape.items()}
-        self._allocate()
-        self._warn_if_too_large()
 
     def _allocate(self) -> None:
         """Make the empty arrays. ``np.zeros`` takes no resident memory before it is written to."""
@@ -125,7 +137,10 @@ class RingStorage(DictReplayBuffer):
         return self.rows[:, self.action_columns].reshape(self.buffer_size, self.n_envs, self.action_dim)
 
     def float_states(self, at_most: int = 100_000) -> dict[str, np.ndarray]:
-        """:return: Stored states evenly over the buffer, with their commanded goals, ``(n, …)`` per floating-point key"""
+        """
+        :param at_most: How many states are enough
+        :return: Stored states evenly over the buffer, with their commanded goals, ``(n, …)`` per floating-point key
+        """
         check_number("at_most", at_most, 1, whole=True)
         stored = self.size() * self.n_envs
         return self._split(self.rows[: stored : max(-(-stored // at_most), 1)])
@@ -159,7 +174,11 @@ class RingStorage(DictReplayBuffer):
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     def _next_rows(self, index: np.ndarray, slot: np.ndarray) -> np.ndarray:
-        """:return: The float keys of the next states of transitions, given their ``next_slot``"""
+        """
+        :param index: Transitions
+        :param slot: Their ``next_slot``
+        :return: The float keys of the next states
+        """
         following = self.rows.take(index + self.n_envs, axis=0, mode="wrap")[..., : self.n_features]
         return self._fill_from_slots(following, self.slot_rows, slot)
 
@@ -195,6 +214,8 @@ class RingStorage(DictReplayBuffer):
         commanded goals. Any number of the first goals has that share, too.
 
         :param at_most: Number of goals, one for each of as many transitions; fewer if fewer are stored
+        :param commanded_fraction: The share of commanded goals
+        :param seed: The seed of the draw
         :return: ``(n, …)``
         """
         check_number("at_most", at_most, 1, whole=True)
@@ -232,7 +253,10 @@ class RingStorage(DictReplayBuffer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """:param state: What pickle saved"""
-        self.__dict__.update(state)
+        self.__dict__.update({_OLD_NAMES.get(name, name): value for name, value in state.items()})
+        self._describe_columns()
+        # Early pickles lack `total_added`: any number that gives the position and the size will do.
+        self.__dict__.setdefault("total_added", self.pos + (self.buffer_size if self.full else 0))
         size = self.buffer_size * self.n_envs
 
         def lengthen(array: np.ndarray) -> np.ndarray:

@@ -147,6 +147,7 @@ def restore_parameters(model: "ResumableTD3", content: dict[str, Any], arrays: d
     own = model.get_parameters()
     ours = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in own["policy"].items()}
     weights = {name: _tensor(array) for name, array in under_prefix(arrays, "policy/").items()}
+    weights = model.policy.upgraded(weights)
     theirs = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
     if ours != theirs:
         different = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))

@@ -30,6 +30,7 @@ from sb3_clearning.common.standardizing_extractor import (
     StandardizingExtractor,
 )
 from sb3_clearning.envs import TASK_IDS
+from sb3_clearning.files.array_file import from_bytes, to_bytes
 from sb3_clearning.layers import BatchedLinear
 from tests.support.checkpointed_runs import StopAt, Stopped, all_of, differences, learn, make_env
 from tests.support.goal_envs import ImageGoalEnv, PointEnv
@@ -708,12 +709,14 @@ def test_a_whole_load_notices_missing_statistics(name: str) -> None:
         small_model(PointEnv()).policy.load_state_dict(raw)
 
 
-def as_before(states: dict[str, th.Tensor]) -> dict[str, th.Tensor]:
-    """:return: A state dict as of before the statistics followed the data, as those of trained_agents/ are"""
-    found = {
-        name.replace("n_fitted", "is_fitted"): value > 0 if name.endswith("n_fitted") else value
-        for name, value in states.items()
-    }
+def as_before(states: dict[str, Any]) -> dict[str, Any]:
+    """:return: A state dict, or the arrays of a file, as of before the statistics followed the data"""
+    found = {}
+    for name, value in states.items():
+        old = name.endswith("n_fitted")
+        found[name.replace("n_fitted", "is_fitted")] = (
+            value if not old else value > 0 if isinstance(value, th.Tensor) else np.asarray(value > 0)
+        )
     assert any(name.endswith("is_fitted") for name in found)
     return found
 
@@ -730,6 +733,22 @@ def test_old_state_dicts_load(fitted: bool) -> None:
         assert two.n_fitted == (LAST_FIT if fitted else 0)
         assert two.is_final == two.is_fitted == fitted
         assert one.sees_the_same_as(two)
+
+
+def test_old_exports_and_checkpoints_load(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        learn(tmp_path / "run", StopAt(47))
+    model = CLearning.resume(tmp_path / "run", make_env())
+    model.export(tmp_path / "agent")
+    for kind, path in (("export", tmp_path / "agent"), ("checkpoint", max((tmp_path / "run").glob("checkpoint-*")))):
+        content, arrays = from_bytes(kind, path.read_bytes())
+        path.write_bytes(to_bytes(kind, content, as_before(arrays)))
+    for other in (CLearning.from_export(tmp_path / "agent"), CLearning.resume(tmp_path / "run", make_env())):
+        assert all(extractor.is_final for extractor in extractors(other))
+        expected, found = weights(model), weights(other)
+        assert all(th.equal(expected[name], found[name]) for name in expected if "n_fitted" not in name)
+    other.learn(90)
+    assert th.equal(extractors(other)[0].mean, extractors(model)[0].mean)
 
 
 # -- warnings and options ----------------------------------------------------------------------------------------------------

@@ -473,6 +473,7 @@ CALLED_BY_SB3 = {
     "make_critic",
     "set_training_mode",
     "step_async",
+    "upgraded",
 }
 
 

@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from sb3_clearning import CLearning
 from sb3_clearning.replay.geometric import truncated_geometric
 from sb3_clearning.replay.goal_buffer import GOAL_KINDS, GoalReplayBuffer, goal_slices
+from tests.support.ring_invariants import check_invariants
 from tests.support.trajectories import (
     ACTION_SPACE,
     LAYOUTS,
@@ -464,6 +465,28 @@ def test_a_pickled_buffer_samples_and_continues_the_same(layout: str, length: in
         world.states, world.cuts, world.buffer = states, cuts, copy
         world.step(["go", "truncate"])
         world.buffer = original
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pickle_with_the_old_names_loads(layout: str) -> None:
+    world = Trajectories(LAYOUTS[layout], 30, 2)
+    for step in range(20):
+        world.step(["terminate" if step % 5 == 4 else "go", "go"])
+    old = {
+        **{"rows": "_rows", "non_float": "_side", "next_slot": "_kept", "episode_end": "_last", "free_slots": "_free"},
+        **{"slot_rows": "_kept_rows", "slot_non_float": "_kept_side", "slot_terminated": "_kept_terminated"},
+        **{"in_progress": "_open", "episode_steps": "_length", "total_added": "added", "columns": "_columns"},
+        **{"n_features": "_features", "action_columns": "_action_columns"},
+    }
+    state = world.buffer.__getstate__()
+    assert set(old) <= set(state)
+    copy = GoalReplayBuffer.__new__(GoalReplayBuffer)
+    copy.__setstate__({old.get(name, name): value for name, value in state.items()})
+    world.buffer = copy
+    check_invariants(copy)
+    assert copy.has_open_episodes
+    world.step(["go", "truncate"])
+    world.check(copy.sample_goals(60, ALL_KINDS)[0])
 
 
 def test_a_pickle_holds_the_filled_rows_only() -> None:
