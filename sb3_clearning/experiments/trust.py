@@ -9,19 +9,24 @@ differences).
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 
 from sb3_clearning.common.collect import collect
-from sb3_clearning.experiments.tables.rows import Rows, write_report
-from sb3_clearning.experiments.tables.sweep import SweepCommand, sweep
+from sb3_clearning.experiments.tables.rows import Rows, markdown
+from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.queries import N_CANDIDATES, UntrustedAnswerWarning
 
 FIELDS = ("settings", "seed", "event", "predicted", "standard_error", "rollouts", "rollouts_error", "warned")
+TEXT = (
+    "CartPole with random actions, γ = 0.9: the probabilities of regions in the future of the upright pole against 4,000 "
+    "rollouts. *Agrees*: within two standard errors. *Or warned*: it agrees, or a warning said not to trust it. *paper*: "
+    "2,000 batches of one-step temporal differences."
+)
 GAMMA = 0.9
 START, ACTION = np.zeros(4, dtype=np.float32), np.array(1)
 EVENTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -87,36 +92,23 @@ def is_done(setting: tuple[str, int], rows: Rows) -> bool:
     return any((row["settings"], row["seed"]) == tuple(map(str, setting)) for row in rows)
 
 
-def write_table(rows: Rows, path: Path) -> None:
-    """Write the Markdown report."""
-    text = (
-        "Made by `python -m sb3_clearning.experiments trust`. CartPole with random actions, γ = 0.9: the probabilities of "
-        "regions in the future of the upright pole against 4,000 rollouts. *Agrees*: within two standard errors. "
-        "*Or warned*: it agrees, or a warning said not to trust it. *paper*: 2,000 batches of one-step temporal differences."
+def table(rows: pd.DataFrame) -> list[str]:
+    """:return: The table of the report"""
+    lines = []
+    for (name, event), mine in rows.groupby(["settings", "event"], sort=False):
+        error = (mine.predicted - mine.rollouts).abs()
+        agrees = error <= 2 * np.hypot(mine.standard_error, mine.rollouts_error)
+        predicted = f"{mine.predicted.mean():.2f} ± {mine.standard_error.mean():.2f}"
+        counts = [int(agrees.sum()), int(mine.warned.sum()), int((agrees | (mine.warned > 0)).sum())]
+        lines.append([name, event, len(mine), f"{mine.rollouts.mean():.2f}", predicted, f"{error.mean():.2f}", *counts])
+    return markdown(
+        ["settings", "event", "seeds", "rollouts", "predicted", "error", "agrees", "warned", "agrees or warned"], lines
     )
-    lines = ["", "| settings | event | seeds | rollouts | predicted | error | agrees | warned | agrees or warned |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
-    for name, event in dict.fromkeys((row["settings"], row["event"]) for row in rows):
-        mine = [row for row in rows if (row["settings"], row["event"]) == (name, event)]
-        predicted, error, truth, truth_error, warned = (
-            np.array([float(row[key]) for row in mine])
-            for key in ("predicted", "standard_error", "rollouts", "rollouts_error", "warned")
-        )
-        agrees = np.abs(predicted - truth) <= 2 * np.hypot(error, truth_error)
-        either = agrees | (warned > 0)
-        lines.append(
-            f"| {name} | {event} | {len(mine)} | {truth.mean():.2f} | {predicted.mean():.2f} ± {error.mean():.2f} | "
-            f"{np.abs(predicted - truth).mean():.2f} | {agrees.sum()} | {int(warned.sum())} | {either.sum()} |"
-        )
-    write_report(path, "When is an answer to be trusted?", text, lines, rows)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    command = SweepCommand("trust", __doc__, seeds=10, quick_seeds=1)
+    command = SweepCommand("trust", __doc__, "When is an answer to be trusted?", TEXT, seeds=10, quick_seeds=1)
     options = command.parse(argv)
     settings = [(name, seed) for seed in range(options.seeds) for name in SETTINGS]
-    path = options.output / f"trust{'_quick' if options.quick else ''}.csv"
-    rows = sweep(path, FIELDS, settings, is_done, partial(measure, quick=options.quick), options.jobs)
-    write_table(rows, path.with_suffix(".md"))
-    print(path.with_suffix(".md").read_text())
+    command.run(options, FIELDS, settings, is_done, partial(measure, quick=options.quick), table)

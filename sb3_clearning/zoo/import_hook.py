@@ -22,7 +22,12 @@ class ZooFinder:
 
     @staticmethod
     def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """:return: what the other finders found; None for modules that are not watched"""
+        """
+        :param name: the full name of the module that is imported
+        :param path: where its package looks for modules
+        :param target: the module to reload, if it is one
+        :return: what the other finders found; None for modules that are not watched
+        """
         if name not in WATCHED:
             return None
         for finder in sys.meta_path:
@@ -57,7 +62,10 @@ def _register_after_execution(loader: "Any") -> None:
 
 
 def _warn(name: str, error: Exception) -> None:
-    """Say why ours is not in a module of rl-zoo3."""
+    """
+    :param name: the module of rl-zoo3
+    :param error: why ours is not in it
+    """
     import warnings
 
     reason = f"{type(error).__name__}: {error}"

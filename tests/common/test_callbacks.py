@@ -94,7 +94,8 @@ def test_metrics_are_means_since_the_last_log(tmp_path: pathlib.Path, monkeypatc
 
 def test_metrics_are_what_their_names_say(tmp_path: pathlib.Path) -> None:
     raw = {"standardize": False}  # the first update would change what the networks see
-    model = small_model(PointEnv(), learning_starts=1000, target_policy_noise=0.0, lambda_=1.0, policy_kwargs=raw).learn(40)
+    td = {"lambda_": 1.0, "n_steps": 1}
+    model = small_model(PointEnv(), learning_starts=1000, target_policy_noise=0.0, policy_kwargs=raw, **td).learn(40)
     model.set_logger(configure(str(tmp_path), ["json"]))
     seed_all(0)
     batch = model.replay_buffer.sample_goals(32, {"next": 0.5, "random": 0.5})[0]

@@ -132,7 +132,7 @@ def test_batches_are_normalized_as_where_the_policy_acts() -> None:
 
 def test_training_sees_normalized_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     env, _ = _normalized()
-    model = small_model(env, learning_starts=1000).learn(80)
+    model = small_model(env, learning_starts=1000, n_steps=1).learn(80)
     seen: list[GoalBatch] = []
     monkeypatch.setattr(model._updater, "update", lambda batch, n_updates: seen.append(batch))
     np.random.seed(0)

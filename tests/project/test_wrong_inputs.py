@@ -462,7 +462,7 @@ def test_wrong_input(name: str, call: Callable[[], Any], message: str) -> None:
 
 
 #: What is made by the package alone, or is no function.
-ERRORS = {"DivergedError", "EnvironmentDiedError", "FolderInUseError", "UnreadableFileError"}
+ERRORS = {"DivergedError", "EnvironmentDiedError", "FolderInUseError", "UnreadableFileError", "UntrustedAnswerWarning"}
 NOT_CALLED_BY_USERS = {"GoalBatch", "__version__", *ERRORS}
 #: What SB3 or the package calls with what it has made itself.
 CALLED_BY_SB3 = {

@@ -63,15 +63,16 @@ class SweepCommand:
         is_done: Callable[[Any, Rows], bool],
         work: Callable[[Any], Iterable[dict[str, Any]]],
         table: Callable[[pd.DataFrame], list[str]],
-        plot: Callable[[pd.DataFrame], Figure],
+        plot: Callable[[pd.DataFrame], Figure] | None = None,
     ) -> None:
-        """Run the :func:`sweep`, then write the report and the picture."""
+        """Run the :func:`sweep`, then write the report and, if there is one, the picture."""
         path = options.output / f"{self.name}{'_quick' if options.quick else ''}.csv"
         rows = sweep(path, fields, settings, is_done, work, options.jobs)
         frame = read_frame(path)
         made_by = f"Made by `python -m sb3_clearning.experiments {self.name}`. {self.text}"
         write_report(path.with_suffix(".md"), self.title, made_by, ["", *table(frame)], rows)
-        plot(frame).savefig(path.with_suffix(".png"), dpi=130)
+        if plot is not None:
+            plot(frame).savefig(path.with_suffix(".png"), dpi=130)
         print(path.with_suffix(".md").read_text())
 
 
