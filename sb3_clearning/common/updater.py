@@ -30,7 +30,7 @@ class Updater:
         self._n_updates = 0
 
     def select(self) -> "Updater":
-        """:return: The updater for a series of updates, which it has prepared"""
+        """Prepare a series of updates, and return the updater that does them."""
         self.model.policy.set_training_mode(True)
         return self
 

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import CheckpointCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -71,10 +71,44 @@ class Agent(NamedTuple):
         return self.model.predict(seen.astype(np.float32), deterministic=False)[0]
 
 
-def _checkpoints(directory: Path) -> list[tuple[Path, Path]]:
-    """:return: The saved models and their scalings, the last one last. SB3 writes the scaling after the model"""
-    scalings = sorted(directory.glob("model_vecnormalize_*.pkl"), key=lambda path: int(path.stem.split("_")[2]))
-    return [(path.with_name(path.stem.replace("vecnormalize_", "") + ".zip"), path) for path in scalings]
+class Checkpoints(BaseCallback):
+    """
+    Saves the agent between two rollouts, in a folder that appears whole.
+
+    :param every: Steps between two checkpoints
+    """
+
+    def __init__(self, directory: Path, every: int = 50_000):
+        super().__init__()
+        self.directory, self.every, self._saved = directory, every, 0
+
+    def _init_callback(self) -> None:
+        self._saved = self.model.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps - self._saved >= self.every:
+            self._save()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        self._save()
+
+    def _save(self) -> None:
+        self._saved = self.num_timesteps
+        scaling = self.model.get_vec_normalize_env()
+        assert scaling is not None
+        half = self.directory / "half"
+        half.mkdir(parents=True, exist_ok=True)
+        self.model.save(half / "model.zip")
+        scaling.save(str(half / "scaling.pkl"))
+        half.rename(self.directory / str(self.num_timesteps))
+
+
+def _checkpoints(directory: Path) -> list[Path]:
+    """:return: The folders of the saved agents, the last one last"""
+    return sorted((path for path in directory.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
 
 
 def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Agent:
@@ -87,18 +121,15 @@ def train_agent(task: Locomotion, steps: int, seed: int, directory: Path) -> Age
     envs = make_vec_env(task.env_id, n_envs=N_ENVS, seed=seed, env_kwargs=task.env_kwargs)
     found = _checkpoints(directory)
     if found:
-        scaling = VecNormalize.load(str(found[-1][1]), envs)
-        model = PPO.load(found[-1][0], env=scaling, device="cpu")
-        print(f"resuming from {found[-1][0]}", flush=True)
+        scaling = VecNormalize.load(str(found[-1] / "scaling.pkl"), envs)
+        model = PPO.load(found[-1] / "model.zip", env=scaling, device="cpu")
+        print(f"resuming from {found[-1]}", flush=True)
     else:
         scaling = VecNormalize(envs, gamma=0.99)
         model = PPO("MlpPolicy", scaling, n_steps=256, batch_size=128, n_epochs=10, learning_rate=_falling_rate, seed=seed,
                     policy_kwargs={"log_std_init": task.log_std}, device="cpu")  # fmt: skip
     if model.num_timesteps < steps:
-        checkpoints = CheckpointCallback(25 * model.n_steps, str(directory), "model", save_vecnormalize=True)
-        model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
-        model.save(directory / f"model_{model.num_timesteps}_steps.zip")
-        scaling.save(str(directory / f"model_vecnormalize_{model.num_timesteps}_steps.pkl"))
+        model.learn(steps - model.num_timesteps, callback=Checkpoints(directory), reset_num_timesteps=False)
     envs.close()
     scaling.training = False
     return Agent(model, scaling)
@@ -146,7 +177,7 @@ def describe(name: str, path: Path) -> dict[str, Any]:
     """:return: A row of the table: the agent's training, the data's size, and its episodes' mean length and return"""
     data = np.load(path)
     episodes = max(int((data["terminations"] | data["truncations"]).sum()), 1)
-    agent = PPO.load(_checkpoints(_agent_folder(path))[-1][0], device="cpu")
+    agent = PPO.load(_checkpoints(_agent_folder(path))[-1] / "model.zip", device="cpu")
     return {
         "task": name,
         "seed": agent.seed,
@@ -169,7 +200,7 @@ def other_settings(path: Path, seed: int, steps: int, transitions: int) -> list[
     found: dict[str, tuple[int | None, int]] = {}
     agents = _checkpoints(_agent_folder(path))
     if agents:
-        agent = PPO.load(agents[-1][0], device="cpu")
+        agent = PPO.load(agents[-1] / "model.zip", device="cpu")
         # The planned steps, at which the learning rate reaches zero.
         planned = agent._total_timesteps  # noqa: SLF001 (SB3 has no public name)
         found = {"--seed": (agent.seed, seed), "--steps": (planned, steps)}

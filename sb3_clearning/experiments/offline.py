@@ -18,7 +18,7 @@ from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.common.collect import collect
 from sb3_clearning.experiments.offline_data import make_maze, make_robotics, make_sawyer, maze_data, sawyer_data
-from sb3_clearning.experiments.tables.rows import Rows, spread, write_report
+from sb3_clearning.experiments.tables.rows import Rows, markdown, spread, write_report
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.experience import Experience
@@ -98,7 +98,7 @@ METHODS: dict[str, tuple[type[CLearning], dict[str, Any]]] = {
     "without cloning": (CLearning, {"bc_coef": 0.0}),
     "cloning alone": (GoalConditionedCloning, {}),
     "Monte Carlo": (CLearning, {"lambda_": 0.0}),
-    "one step": (CLearning, {"n_steps": 1}),
+    "one step": (CLearning, {"n_steps": 1, "lambda_": 1.0}),
 }
 
 
@@ -167,17 +167,16 @@ def _success(rows: Rows, task: str, method: str, online_steps: int = 0) -> list[
 
 def table(rows: Rows) -> list[str]:
     """:return: Success after the last update, in Markdown: a row per task, a column per method"""
-    lines = [f"| data | {' | '.join(METHODS)} |", f"|---|{'---|' * len(METHODS)}"]
+    lines = []
     for task in TASKS:
         found = [_success(rows, task, method) for method in METHODS]
-        cells = [f"{spread(values, 2)} ({len(values)})" if values else "missing" for values in found]
-        lines.append(f"| {task} | {' | '.join(cells)} |")
-    return lines
+        lines.append([task, *(f"{spread(values, 2)} ({len(values)})" if values else "missing" for values in found)])
+    return markdown(["data", *METHODS], lines)
 
 
 def online_table(rows: Rows) -> list[str]:
     """:return: What becomes of the offline success online, in Markdown: a row per task and seed"""
-    lines = ["| data | seed | offline | lowest online | of its offline level | at the end |", "|---|---|---|---|---|---|"]
+    lines = []
     for task in (name for name, task in TASKS.items() if task.online):
         for seed in dict.fromkeys(row["seed"] for row in rows if row["task"] == task):
             own = [row for row in rows if row["seed"] == seed]
@@ -185,8 +184,8 @@ def online_table(rows: Rows) -> list[str]:
             if all(curve):
                 offline, *online = (values[0] for values in curve)
                 share = f"{min(online) / offline:.2f}" if offline else "-"
-                lines.append(f"| {task} | {seed} | {offline:.2f} | {min(online):.2f} | {share} | {online[-1]:.2f} |")
-    return lines
+                lines.append([task, seed, f"{offline:.2f}", f"{min(online):.2f}", share, f"{online[-1]:.2f}"])
+    return markdown(["data", "seed", "offline", "lowest online", "of its offline level", "at the end"], lines)
 
 
 def main(argv: Sequence[str]) -> None:

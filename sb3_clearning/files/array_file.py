@@ -64,14 +64,14 @@ def from_bytes(kind: str, data: bytes, where: str = "The file") -> tuple[dict[st
 
 
 def write_arrays(path: Path, kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """:return: The SHA-256 of a file of :func:`to_bytes`, which is written atomically"""
+    """Write a file of :func:`to_bytes` atomically, and return the SHA-256 of its bytes."""
     data = to_bytes(kind, content, arrays)
     write_whole(path, data)
     return hashlib.sha256(data).hexdigest()
 
 
 def read_arrays(path: Path, kind: str, sha256: str | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """:return: What :func:`from_bytes` returns for a file of :func:`write_arrays`, whose SHA-256 may be known"""
+    """Read a file of :func:`write_arrays`, as :func:`from_bytes` does. ``sha256``: what its bytes must have, if known."""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:

@@ -16,7 +16,7 @@ from sb3_clearning.files.json_values import register_class
 from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.batch import GoalBatch
-from sb3_clearning.replay.datasets import dataset_chunks, load_minari, read_arrays
+from sb3_clearning.replay.datasets import dataset_chunks, load_minari, minari_episodes, read_arrays
 from sb3_clearning.replay.experience import Experience, Transitions, Values
 from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.goal_transitions import goal_transitions, with_achieved_goals
@@ -144,8 +144,9 @@ class GoalReplayBuffer(EpisodeRing):
         return self._load(lambda: [data], crop)
 
     def load_minari(self, dataset: Any, crop: Crop = None) -> int:
-        """:return: The number of transitions added from a Minari dataset, given itself or as the name of a local one"""
-        return self.load_dataset(load_minari(dataset), crop)
+        """Add a Minari dataset, given itself or as the name of a local one, and return the number of transitions."""
+        found = load_minari(dataset)
+        return self._load(lambda: minari_episodes(found), crop)
 
     def _load(self, chunks: Callable[[], Iterable[Experience]], crop: Crop, progress_bar: bool = False) -> int:
         def pieces(bar: Any) -> Iterator[Transitions]:

@@ -108,7 +108,7 @@ class ResumableTD3(TD3):
         check_observations(self._raw_observations())
 
     def replay_environments(self, checkpoint: Checkpoint) -> bool:
-        """:return: Whether a reset with the same seed, then the same actions, led to the same state; else new ones begin"""
+        """Bring the environments back by the same seed and actions. Return whether that worked; if not, new episodes begin."""
         assert self.env is not None
         seed, arrays, normalize = checkpoint.content["seed"], checkpoint.arrays, self._vec_normalize_env
         expected = {name: {key: value.copy() for key, value in under_prefix(arrays, f"{name}/").items()} for name in _OBS}

@@ -92,7 +92,7 @@ class RunSession:
         self.last_checkpoint = checkpoint.path.resolve()
 
     def write_checkpoint(self, model: "ResumableTD3", files: CheckpointFolder, schedule: dict[str, Any]) -> Path:
-        """:return: The file of a checkpoint between two steps. It also holds the callback's schedule"""
+        """Write the state between two steps, with the callback's schedule, and return the checkpoint's file."""
         model_content, model_arrays = snapshot_model(model)
         run_content, run_arrays = model.snapshot_run()
         content = {**model_content, **run_content, **schedule}

@@ -39,7 +39,7 @@ PARTS: dict[str, Callable[[optuna.Trial], Any]] = {
     # In units of 1 / (1 - gamma), the authors' default.
     "w_clip_relative": lambda trial: trial.suggest_float("w_clip_relative", 0.1, 10.0, log=True),
     "lambda_": lambda trial: trial.suggest_float("lambda_", 0.0, 1.0),
-    # Beyond the horizon 1 / (1 - gamma) more steps change little.
+    # The default is 10.
     "n_steps": lambda trial: trial.suggest_int("n_steps", 1, 50, log=True),
     "learning_rate": lambda trial: trial.suggest_float("learning_rate", 5e-5, 2e-3, log=True),
     "batch_size": lambda trial: trial.suggest_int("batch_size_pow", 6, 11),

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.envs.gridworld import MOVES, future_distribution
 from sb3_clearning.experiments import __main__ as command_line
@@ -214,7 +217,7 @@ def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardized
     pytest.importorskip("mujoco")
     task = locomotion_data.TASKS["hopper"]
     agent = locomotion_data.train_agent(task, 2048, 0, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_2048_steps.zip", "model_vecnormalize_2048_steps.pkl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["2048"]
     again = locomotion_data.train_agent(task, 2048, 0, tmp_path)  # nothing is left to do
     states = np.random.default_rng(0).normal(size=(5, 11))
     seen = again.scaling.obs_rms
@@ -229,11 +232,26 @@ def test_a_locomotion_agent_resumes_from_its_checkpoint_and_acts_on_standardized
         assert np.allclose(one.act(states), expected, atol=1e-5)
     longer = locomotion_data.train_agent(task, 4096, 0, tmp_path)
     assert longer.model.num_timesteps == 4096
-    assert (tmp_path / "model_4096_steps.zip").exists()
+    assert (tmp_path / "4096" / "model.zip").exists()
     data = locomotion_data.collect(task, longer, 400, seed=3)
     assert data["observations"].shape == (400, 12)
     inside = ~(data["terminations"] | data["truncations"])[:-1]
     assert np.array_equal(data["observations"][1:][inside], data["next_observations"][:-1][inside])
+
+
+def test_a_checkpoint_of_a_locomotion_agent_lies_between_two_rollouts_and_is_whole(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    envs = VecNormalize(make_vec_env("Hopper-v5", n_envs=2, seed=0))
+    model = PPO("MlpPolicy", envs, n_steps=32, batch_size=64, n_epochs=2, seed=0, device="cpu")
+    (tmp_path / "half").mkdir()  # what an interruption left
+    (tmp_path / "half" / "model.zip").write_bytes(b"PK")
+    model.learn(192, callback=locomotion_data.Checkpoints(tmp_path, every=128))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["128", "192"]
+    saved = PPO.load(tmp_path / "128" / "model.zip", device="cpu")
+    assert (saved.num_timesteps, saved._n_updates) == (128, 4)  # both rollouts were learned from
+    seen = VecNormalize.load(str(tmp_path / "128" / "scaling.pkl"), envs.venv).obs_rms
+    assert isinstance(seen, RunningMeanStd)
+    assert seen.count == pytest.approx(130, abs=1)
 
 
 def test_what_the_locomotion_data_is_like_stands_in_a_table(tmp_path: Path) -> None:
