@@ -9,7 +9,7 @@ import sphinx.application
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sb3_clearning.version import __version__  # noqa: E402
+from sb3_clearning import __version__  # noqa: E402
 
 project = "sb3_clearning"
 author = "The sb3_clearning developers"

@@ -20,7 +20,8 @@ from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 from sb3_clearning.runs.env_faults import EnvironmentDiedError, StepTimeout
 from sb3_clearning.runs.lock import FolderInUseError
 from sb3_clearning.runs.model_state import DivergedError
-from sb3_clearning.version import __version__
+
+__version__ = "0.1.0"
 
 __all__ = [
     "CLearning",
