@@ -9,7 +9,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from stable_baselines3.td3.policies import Actor
 from torch import nn
 
-from sb3_clearning.common.collecting import GoalCollecting
+from sb3_clearning.common.exploration import GoalExploration
 from sb3_clearning.common.fast_mlp import FastAdam, FastMLP
 from sb3_clearning.common.metrics import TensorMeans
 from sb3_clearning.common.network_guard import NetworkGuard, has_default_step
@@ -131,7 +131,7 @@ class FastUpdater(Updater):
         """:return: Whether ``model.predict`` would do nothing but ask the actor that :attr:`actor` has the views of"""
         model, actor = self.model, self._actor_guard
         return (
-            type(model).predict is GoalCollecting.predict
+            type(model).predict is GoalExploration.predict
             and "predict" not in vars(model)
             and model.policy is self._policy
             and self._policy.actor is self._networks[0]

@@ -14,8 +14,8 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.common.arguments import constructor_arguments
-from sb3_clearning.common.collecting import GoalCollecting
 from sb3_clearning.common.distances import DistanceTracker
+from sb3_clearning.common.exploration import GoalExploration
 from sb3_clearning.common.fast_updater import FastUpdater
 from sb3_clearning.common.input_scaling import fit_extractors, refit_is_due
 from sb3_clearning.common.metrics import TensorMeans
@@ -26,14 +26,14 @@ from sb3_clearning.common.updater import Updater
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.model_files import ModelFiles
-from sb3_clearning.runs.normalization import normalized_keys
-from sb3_clearning.runs.session import RunSession
+from sb3_clearning.runs.run_session import RunSession
+from sb3_clearning.runs.vec_normalize import normalized_keys
 
 #: Most transitions that are sampled at once, for several gradient steps.
 SAMPLE_AHEAD = 8192
 
 
-class GoalAlgorithm(GoalCollecting, OfflineLearning, ModelFiles):
+class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
     """
     A TD3 for goal environments: exploration by default, a :class:`GoalReplayBuffer`, distances to the goal in the logs, and
     offline training. Subclasses define the relabelling and the :class:`Updater`. The arguments are theirs.

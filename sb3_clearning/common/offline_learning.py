@@ -14,8 +14,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.runs.model_state import check_finite_weights
-from sb3_clearning.runs.normalization import normalized_keys
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
+from sb3_clearning.runs.vec_normalize import normalized_keys
 
 
 class OfflineProgressBar(ProgressBarCallback):

@@ -21,8 +21,8 @@ from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.checkpoint_folder import CheckpointFolder
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import DivergedError, build_model, check_finite_weights, snapshot_model
-from sb3_clearning.runs.normalization import restore_normalization, snapshot_normalization
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
+from sb3_clearning.runs.vec_normalize import restore_normalization, snapshot_normalization
 
 #: Arguments that concern the machine that trained, and not the agent.
 _MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")

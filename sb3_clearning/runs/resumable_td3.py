@@ -20,9 +20,9 @@ from sb3_clearning.files.array_file import UnreadableFileError, under_prefix
 from sb3_clearning.files.json_values import are_numbers, is_count
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.checkpoint_folder import Checkpoint
-from sb3_clearning.runs.normalization import restore_normalization, snapshot_normalization
 from sb3_clearning.runs.random_states import restore_random_states, snapshot_random_states
-from sb3_clearning.runs.session import EpisodeLog, RunSession
+from sb3_clearning.runs.run_session import EpisodeLog, RunSession
+from sb3_clearning.runs.vec_normalize import restore_normalization, snapshot_normalization
 
 if TYPE_CHECKING:
     from sb3_clearning.common.distances import DistanceTracker

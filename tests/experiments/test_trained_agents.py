@@ -53,6 +53,9 @@ def test_every_agent_does_what_its_row_says(task: str) -> None:
     model = CLearning.load(AGENTS / f"{task}_1" / f"{task}.zip", device="cpu")
     episodes = 20 if task == "Finger-v0" else 50
     measured = evaluate_goals(model, lambda: gym.make(task), episodes)
-    # Contact is chaotic: another processor's rounding may decide an episode.
-    assert measured["success"] == pytest.approx(float(ROWS[task]["success"]), abs=0.1)
+    # Contact is chaotic: another processor's rounding may decide an episode. The finger's are long, and few: there every
+    # episode may be another one, so that two rates differ by twice their standard error.
+    success = float(ROWS[task]["success"])
+    tolerance = 2 * (2 * success * (1 - success) / episodes) ** 0.5 if task == "Finger-v0" else 0.1
+    assert measured["success"] == pytest.approx(success, abs=tolerance)
     assert measured["final"] == pytest.approx(float(ROWS[task]["final"]), rel=0.2)

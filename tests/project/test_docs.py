@@ -192,7 +192,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_source_files_that_are_named_exist(page: Path) -> None:
-    """By their path in the package, as `runs/session.py`, or from the root."""
+    """By their path in the package, as `runs/run_session.py`, or from the root."""
     for path in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()):
         assert any((root / path).exists() for root in (ROOT, ROOT / "sb3_clearning")), f"{name_of(page)}: {path}"
 

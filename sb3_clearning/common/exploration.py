@@ -16,7 +16,7 @@ from sb3_clearning.runs.model_state import DivergedError
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 
-class GoalCollecting(ResumableTD3):
+class GoalExploration(ResumableTD3):
     """The part of :class:`GoalAlgorithm` that explores."""
 
     policy: CLearningPolicy
