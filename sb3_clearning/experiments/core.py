@@ -2,8 +2,10 @@
 The core's learning table: CLearning with its defaults on two tasks, five seeds each.
 
 ``python -m sb3_clearning.experiments core`` writes results/core.csv (a row per evaluation, as it comes) and results/core.md.
+Tasks of other simulators go to tables of their own: ``core --tasks PandaReach-v3 --output results/panda.csv``.
 """
 
+import importlib
 import json
 import statistics
 import time
@@ -32,12 +34,18 @@ class Task(NamedTuple):
     env_kwargs: dict[str, Any]
     steps: int
     threshold: float
+    module: str = "gymnasium_robotics"  # registers the id
 
 
 TASKS = {
     "FetchReach-v4": Task("FetchReach-v4", {}, 10_000, 0.95),
     "PointMaze_UMaze-v3": Task("PointMaze_UMaze-v3", {"continuing_task": True, "reset_target": False}, 30_000, 0.9),
+    "PandaReach-v3": Task("PandaReach-v3", {}, 5_000, 0.95, "panda_gym"),
+    "PandaPush-v3": Task("PandaPush-v3", {}, 50_000, 0.9, "panda_gym"),
+    "PandaSlide-v3": Task("PandaSlide-v3", {}, 50_000, 0.9, "panda_gym"),
+    "PandaPickAndPlace-v3": Task("PandaPickAndPlace-v3", {}, 50_000, 0.9, "panda_gym"),
 }
+CORE_TASKS = ("FetchReach-v4", "PointMaze_UMaze-v3")
 EVALUATIONS = 5
 FIELDS = [
     *("task", "seed", "step", "success", "success_any_time"),
@@ -66,11 +74,9 @@ class EvaluateAndRecord(BaseCallback):
 
 def run_one(name: str, seed: int, path: Path, arguments: dict[str, Any], evaluation_seed: int = EVALUATION_SEED) -> None:
     """Do one run, with one thread."""
-    import gymnasium_robotics
-
-    gym.register_envs(gymnasium_robotics)
-    th.set_num_threads(1)
     task = TASKS[name]
+    gym.register_envs(importlib.import_module(task.module))
+    th.set_num_threads(1)
     settings = {"task": name, "seed": seed, "arguments": json.dumps(arguments), "evaluation_seed": evaluation_seed}
     constants = {**settings, "versions": versions(), "commit": commit()}
     env = gym.make(task.env_id, **task.env_kwargs)
@@ -131,7 +137,7 @@ def write_table(rows: Rows, path: Path) -> None:
 def main(argv: list[str]) -> None:
     """Run the command."""
     parser = command_line("core", __doc__)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", default=list(CORE_TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5, help="number of training seeds")
     parser.add_argument("--first-seed", type=int, default=0, help="the first training seed; the next ones follow")
     parser.add_argument("--evaluation-seed", type=int, default=EVALUATION_SEED, help="the first evaluation episode's seed")

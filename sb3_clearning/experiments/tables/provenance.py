@@ -1,5 +1,6 @@
 """Where a result comes from: package versions and the commit."""
 
+import contextlib
 import importlib.metadata
 import subprocess
 from pathlib import Path
@@ -16,6 +17,9 @@ def versions() -> str:
             found.append(f"{name}={importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             found.append(f"{name}=?")
+    for name in ("panda-gym", "pybullet", "highway-env"):  # few tables need them
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name}={importlib.metadata.version(name)}")
     return " ".join(found)
 
 
