@@ -7,6 +7,7 @@ Importing this module registers their ids. A simulator is imported when one of i
 from gymnasium.envs.registration import register, registry
 
 from sb3_clearning.envs.goal_from_observation import GoalFromObservation
+from sb3_clearning.envs.goal_sampler import GoalSampler
 from sb3_clearning.envs.noisy_goal import NoisyGoal
 
 #: Each task's id, its module and class, and its episode length.
@@ -35,4 +36,4 @@ def register_tasks() -> None:
 
 register_tasks()
 
-__all__ = ["TASK_IDS", "GoalFromObservation", "NoisyGoal", "register_tasks"]
+__all__ = ["TASK_IDS", "GoalFromObservation", "GoalSampler", "NoisyGoal", "register_tasks"]

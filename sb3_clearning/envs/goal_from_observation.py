@@ -1,7 +1,6 @@
 """GoalFromObservation: turns an ordinary environment into a goal environment, whose goals are crops of its observation."""
 
 import copy
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
@@ -10,9 +9,13 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_clearning.envs._goals import (
+    GoalFunction,
     GoalObs,
     as_learnable,
     as_learnable_space,
+    check_commanded_goal,
+    check_goal_array,
+    check_goal_function,
     check_goals,
     check_threshold,
     example,
@@ -20,10 +23,11 @@ from sb3_clearning.envs._goals import (
     sparse_reward,
     to_seed,
     widest_space,
+    without_goal,
 )
 from sb3_clearning.goal_spaces import GOAL_KEYS, Crop, crop_indices, goal_distance
 
-GoalSampler = Callable[[np.random.Generator], np.ndarray] | str | np.ndarray | Sequence[Sequence[float]]
+GoalSource = GoalFunction | str | np.ndarray | Sequence[Sequence[float]]
 #: As Crop, or for Dict observations: the crop of one key, or a function of the dict.
 StateCrop = Crop | Mapping[str, Crop] | Callable[[Any], np.ndarray]
 
@@ -85,7 +89,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self,
         env: gym.Env,
         crop: StateCrop = None,
-        goal_sampler: GoalSampler = "reset",
+        goal_sampler: GoalSource = "reset",
         n_random_actions: int = 50,
         distance_threshold: float = 0.05,
     ) -> None:
@@ -204,7 +208,7 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         """What the crop is of: the dict, or one of its keys."""
         return dict(states) if self._of_dict else states["observation"]
 
-    def _check_goal_sampler(self, goal_sampler: GoalSampler) -> Callable[[np.random.Generator], np.ndarray] | str | np.ndarray:
+    def _check_goal_sampler(self, goal_sampler: GoalSource) -> GoalFunction | str | np.ndarray:
         if isinstance(goal_sampler, str):
             if goal_sampler not in ("reset", "random_actions"):
                 raise ValueError(
@@ -213,24 +217,10 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
                 )
             return goal_sampler
         if callable(goal_sampler):
-            try:
-                inspect.signature(goal_sampler).bind(np.random.default_rng())
-            except TypeError as error:
-                raise TypeError(f"goal_sampler must be a function of a NumPy Generator: {error}") from error
-            except ValueError:  # a C function has no signature
-                pass
-            return goal_sampler
-        goals = np.asarray(goal_sampler)
-        if goals.ndim == 0:
+            return check_goal_function(goal_sampler, "goal_sampler")
+        if np.ndim(goal_sampler) == 0:
             raise TypeError(f"goal_sampler must be a string, a function or an array of goals, got {goal_sampler!r}")
-        if len(goals) == 0:
-            raise ValueError("goal_sampler is an empty array: it needs one goal or more")
-        if goals.shape == self._goal_space.shape:
-            raise ValueError(
-                f"The goal_sampler array has the shape {goals.shape} of one goal: give a list of goals, for one [goal]"
-            )
-        checked = check_goals(goals, (len(goals), *self._goal_space.shape), self._goal_space.dtype, "The goal_sampler array")
-        return self._within_bounds(checked, "of goal_sampler")
+        return check_goal_array(goal_sampler, self._goal_space, "goal_sampler")
 
     def _seed_goals(self, seed: int | None) -> int:
         """Seed the choice of goals, and return a seed for the env's reset that finds a goal."""
@@ -297,24 +287,13 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
         # The goal's reset has another seed, or the goal would be the start
         env_seed = None if seed is None else self._seed_goals(seed)
         if options is not None and "goal" in options:
-            goal = check_goals(options["goal"], self._goal_space.shape, self._goal_space.dtype, 'The goal in options["goal"]')
-            goal = self._within_bounds(goal, 'in options["goal"]')
-            options = {key: value for key, value in options.items() if key != "goal"} or None
+            goal = check_commanded_goal(options["goal"], self._goal_space)
         else:
             goal = self._sample_goal(env_seed)
-        state, info = self.env.reset(seed=seed, options=options)
+        state, info = self.env.reset(seed=seed, options=without_goal(options))
         self._goal = goal
         obs = self._goal_obs(state)
         return obs, self._goal_info(obs, info)
-
-    def _within_bounds(self, goals: np.ndarray, source: str) -> np.ndarray:
-        low, high = self._goal_space.low, self._goal_space.high
-        each = goals.reshape(-1, *low.shape)
-        # A cosine may round to above 1.
-        inside = np.isclose(each, np.clip(each, low, high), rtol=1e-5, atol=1e-5).reshape(len(each), -1).all(axis=1)
-        if not inside.all():
-            raise ValueError(f"The goal {each[~inside][0]} {source} lies outside of the observations' bounds {low} to {high}")
-        return goals
 
     def step(self, action: Any) -> tuple[GoalObs, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step the base env, with the reward of ``compute_reward``."""

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from sb3_clearning.envs._goals import (
     GoalObs,
     as_learnable,
+    check_goal_env,
     check_goals,
     check_threshold,
     example,
@@ -18,7 +19,7 @@ from sb3_clearning.envs._goals import (
     sparse_reward,
     widest_space,
 )
-from sb3_clearning.goal_spaces import GOAL_KEYS, goal_distance
+from sb3_clearning.goal_spaces import goal_distance
 
 Noise = Callable[[np.ndarray, np.random.Generator], np.ndarray] | float | np.ndarray | Sequence[float]
 
@@ -64,7 +65,7 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
         if distance_threshold is not None:
             check_threshold(distance_threshold)
         self.distance_threshold = distance_threshold
-        env_spaces = self._check_goal_env(env.observation_space)
+        env_spaces = check_goal_env(env.observation_space, "NoisyGoal")
         self._goal_space = goal_space = env_spaces["desired_goal"]
         self._noise = noise if callable(noise) else self._check_scale(noise, goal_space.shape)
         # With a separate generator: the space must not depend on a seed, nor later draws on this one
@@ -82,17 +83,6 @@ class NoisyGoal(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self._rng = np.random.default_rng()
         self._true_goal: np.ndarray | None = None
         self._measured_goal: np.ndarray | None = None
-
-    @staticmethod
-    def _check_goal_env(space: spaces.Space) -> dict[str, Any]:
-        if not isinstance(space, spaces.Dict) or not all(key in space.spaces for key in GOAL_KEYS):
-            raise ValueError(
-                f"NoisyGoal needs a goal env with {', '.join(GOAL_KEYS)}; GoalFromObservation makes one. Got {space}"
-            )
-        for key in GOAL_KEYS[1:]:
-            if not isinstance(space[key], spaces.Box):
-                raise ValueError(f"NoisyGoal needs Box goals, but {key} is {space[key]}")
-        return dict(space.spaces)
 
     @staticmethod
     def _check_scale(noise: Any, goal_shape: tuple[int, ...]) -> np.ndarray:

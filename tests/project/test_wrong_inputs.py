@@ -35,7 +35,7 @@ from sb3_clearning import (
     losses,
 )
 from sb3_clearning.common.input_scaling import fit_extractors
-from sb3_clearning.envs import GoalFromObservation, NoisyGoal
+from sb3_clearning.envs import GoalFromObservation, GoalSampler, NoisyGoal
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
 
@@ -446,6 +446,18 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("NoisyGoal.reset", lambda: NoisyGoal(wrapped(), 0.1).reset(seed="one"), "seed"),  # type: ignore[arg-type]
     ("NoisyGoal.step", lambda: NoisyGoal(GoalFromObservation(gym.make("Pendulum-v1")), 0.1).step(np.zeros(1)), "before calling env.reset"),
     ("NoisyGoal.compute_reward", lambda: NoisyGoal(wrapped(), 0.1).compute_reward(np.zeros((2, 3)), np.zeros((4, 3)), None), "shapes"),
+    ("GoalSampler", lambda: GoalSampler(gym.make("Pendulum-v1")), "GoalSampler needs a goal env with observation, achieved_goal"),
+    ("GoalSampler", lambda: GoalSampler(PointEnv(), lambda: np.zeros(2)), "sampler must be a function of a NumPy Generator"),
+    ("GoalSampler", lambda: GoalSampler(PointEnv(), np.zeros((4, 3))), r"The sampler array has the shape \(4, 3\), expected \(4, 2\)"),
+    ("GoalSampler", lambda: GoalSampler(PointEnv(), np.zeros(2)), r"has the shape \(2,\) of one goal"),
+    ("GoalSampler", lambda: GoalSampler(PointEnv(), np.zeros((0, 2))), "sampler is an empty array"),
+    ("GoalSampler", lambda: GoalSampler(PointEnv(), [[0.0, 2.0]]), "outside of the observations' bounds"),
+    ("GoalSampler", lambda: GoalSampler(PointEnv(), set_goal="goal"), "set_goal must be a function of the env and a goal, got 'goal'"),  # type: ignore[arg-type]
+    ("GoalSampler.set_sampler", lambda: GoalSampler(PointEnv()).set_sampler("D4RL/pointmaze"), r"a Minari dataset \(minari.load_dataset\(name\)\)"),
+    ("GoalSampler.set_sampler", lambda: GoalSampler(wrapped()).set_sampler(filled()), r"goals have the shape \(2,\), those of the env \(3,\)"),
+    ("GoalSampler.reset", lambda: GoalSampler(PointEnv()).reset(options={"goal": [0.0]}), r"has the shape \(1,\), expected \(2,\)"),
+    ("GoalSampler.reset", lambda: GoalSampler(PointEnv(), lambda rng: [NAN, 0.0]).reset(), "The goal of sampler has entries that are not finite"),
+    ("GoalSampler.step", lambda: GoalSampler(gym.make("PointUMaze-v0")).step(np.zeros(2)), "before calling env.reset"),
     # -- tasks and evaluation
     ("tasks", lambda: gym.make("ContinuousGridworld-v0", walls=3), "unexpected keyword argument 'walls'"),
     ("tasks", lambda: gym.make("ContinuousGridworld-v0", max_episode_steps=0), "`max_episode_steps` to be positive"),
@@ -494,7 +506,7 @@ def test_every_public_name_is_in_the_table() -> None:
     named = {name for name, _, _ in WRONG}
     assert set(sb3_clearning.__all__) - NOT_CALLED_BY_USERS <= {name.split(".")[0] for name in named}
     classes = [getattr(sb3_clearning, name) for name in set(sb3_clearning.__all__) - NOT_CALLED_BY_USERS]
-    methods = set().union(*map(_methods, [*classes, GoalFromObservation, NoisyGoal]))
+    methods = set().union(*map(_methods, [*classes, GoalFromObservation, GoalSampler, NoisyGoal]))
     assert methods <= named, sorted(methods - named)
     losses_of_logits = {
         f"losses.{name}"
