@@ -4,6 +4,7 @@ import importlib
 import sys
 
 EXPERIMENTS = {
+    "curriculum": "a curriculum of commanded goals on two mazes: what was tried",
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "a few minutes on FetchReach: a trained agent, its learning curve and its future density",
     "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",
