@@ -8,6 +8,9 @@ import numpy as np
 from sb3_clearning.files.array_file import UnreadableFileError
 from sb3_clearning.files.json_values import are_numbers
 
+#: An episode that is longer is logged in pieces of so many steps: one that never ends would never be logged.
+LOGGED_STEPS = 1000
+
 
 class EpisodeDistances(NamedTuple):
     """
@@ -39,6 +42,10 @@ class DistanceTracker:
     def starting(self) -> bool:
         """:return: Whether the next step is the first of an episode in some environment, so that it needs ``before``"""
         return bool((self._steps == 0).any())
+
+    def pieces(self, dones: np.ndarray) -> np.ndarray:
+        """:return: Where the next step completes a piece of an episode that does not end with it, ``(n_envs,)``"""
+        return (self._steps + 1 >= LOGGED_STEPS) & ~np.asarray(dones, dtype=bool)
 
     def step(self, before: np.ndarray, after: np.ndarray, dones: np.ndarray) -> None:
         """Distances before (read at an episode's first step) and after a step, and whether it ended, ``(n_envs,)`` each."""

@@ -23,6 +23,7 @@ class GoalExploration(ResumableTD3):
     noise_std: float
     warmup_noise: str
     _warmup: PinkUniformActions
+    _logs_pieces: bool
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading, too: ``noise_std`` may have been replaced."""
@@ -128,12 +129,22 @@ class GoalExploration(ResumableTD3):
 
         after = goal_distance(next_obs["achieved_goal"], obs["desired_goal"])
         before = goal_distance(obs["achieved_goal"], obs["desired_goal"]) if self._distances.starting() else after
-        self._distances.step(before, after, dones)
+        pieces = self._distances.pieces(dones)
+        self._distances.step(before, after, dones | pieces)
         replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
 
         self._last_obs = new_obs
         if normalize is not None:
             self._last_original_obs = first_obs
+        if pieces.any():
+            self._log_pieces([infos[env] for env in np.flatnonzero(pieces)])
+
+    def _log_pieces(self, infos: list[dict[str, Any]]) -> None:
+        """Log long episodes before they end. SB3 logs at the end of episodes only."""
+        assert self.ep_success_buffer is not None
+        self.ep_success_buffer.extend(info["is_success"] for info in infos if "is_success" in info)
+        if self._logs_pieces:
+            self.dump_logs()
 
     def noises(self) -> ModelNoises:
         """:return: The noises, for checkpoints"""

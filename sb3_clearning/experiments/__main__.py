@@ -4,6 +4,7 @@ import importlib
 import sys
 
 EXPERIMENTS = {
+    "action_rate": "a penalty on the action's rate in the loss of the actor: what was tried",
     "curriculum": "a curriculum of commanded goals on two mazes: what was tried",
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "a few minutes on FetchReach: a trained agent, its learning curve and its future density",

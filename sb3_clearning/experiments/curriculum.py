@@ -1,8 +1,8 @@
 """
 Does a curriculum of commanded goals help? CLearning with its defaults, and with goals from its own replay buffer.
 
-``python -m sb3_clearning.experiments curriculum`` writes results/curriculum.csv and .md. Training seeds and evaluation episodes
-are those of trials.
+``python -m sb3_clearning.experiments curriculum`` writes results/curriculum.csv and .md. Training seeds and evaluation
+episodes are those of trials.
 """
 
 import argparse

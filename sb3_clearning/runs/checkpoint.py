@@ -31,12 +31,18 @@ class ResumableCheckpoint(BaseCallback):
     :param folder: The run's folder. No other run may write into it
     :param every: Steps between two checkpoints, over all environments; gradient steps in ``learn_offline``
     :param verbose: 1: print what is written
+    :param replay: Whether a run that was stopped within an episode resumes there, by a reset and the same actions. Use False
+        on a real robot: old actions must not be repeated blindly. The episode is then truncated, and the run resumes with a
+        reset
     """
 
     model: ResumableTD3
 
-    def __init__(self, folder: str | Path, every: int = 10_000, keep: int = 2, verbose: int = 0):
+    def __init__(self, folder: str | Path, every: int = 10_000, keep: int = 2, verbose: int = 0, replay: bool = True):
         super().__init__(verbose)
+        if not isinstance(replay, bool):
+            raise ValueError(f"`replay` must be True or False, not {replay!r}.")
+        self.replay = replay
         if not isinstance(folder, (str, Path)) or not str(folder):
             raise ValueError(f"`folder` must be a path, not {folder!r}.")
         self.folder = Path(folder)
@@ -58,7 +64,7 @@ class ResumableCheckpoint(BaseCallback):
         """:return: The same callback for a folder inside this one"""
         if not isinstance(name, str) or not name or Path(name).name != name:
             raise ValueError(f"`name` must be the name of a folder, not {name!r}.")
-        return type(self)(self.folder / name, self.every, self.keep, self.verbose)
+        return type(self)(self.folder / name, self.every, self.keep, self.verbose, self.replay)
 
     def _init_callback(self) -> None:
         if not isinstance(self.model, ResumableTD3):
@@ -113,7 +119,7 @@ class ResumableCheckpoint(BaseCallback):
 
     def _between_steps(self) -> None:
         if self._interrupts.received is not None:
-            self._write(within_episodes=self.model.noises().has_snapshot())
+            self._write(within_episodes=self.replay and self.model.noises().has_snapshot(), reset=self.replay)
             self._end()
         if self._is_due():
             self._write()

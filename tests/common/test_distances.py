@@ -1,14 +1,18 @@
 """The distances to the goal, against a plain loop over whole episodes."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stable_baselines3.common.logger import KVWriter, Logger
 
 from sb3_clearning.common.distances import DistanceTracker, EpisodeDistances
 from sb3_clearning.goal_spaces import goal_distance
+from tests.support.goal_envs import PointEnv
+from tests.support.small_models import small_model
 
 
 def _plain_distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -95,3 +99,35 @@ def test_the_window_is_of_a_hundred_episodes_unless_told() -> None:
     for distance in range(150):
         tracker.step(np.array([0.0]), np.array([float(distance)]), np.array([True]))
     assert tracker.means()["final"] == pytest.approx(np.mean(range(50, 150)))
+
+
+def test_an_episode_that_never_ends_is_logged() -> None:
+    class Logs(KVWriter):
+        def __init__(self) -> None:
+            self.rows: list[dict[str, Any]] = []
+
+        def write(self, key_values: dict[str, Any], key_excluded: Any, step: int = 0) -> None:
+            self.rows.append({**key_values, "step": step})
+
+        def close(self) -> None:
+            pass
+
+    def rows(log_interval: int | None) -> list[dict[str, Any]]:
+        env, logs, distances = PointEnv(length=10**9), Logs(), []
+        model = small_model(env, learning_starts=10**9, seed=0)
+        model.set_logger(Logger(None, [logs]))
+
+        def record(local: dict[str, Any], _: Any) -> bool:
+            distances.append(float(np.linalg.norm(env.position - env.goal)))
+            return True
+
+        model.learn(2500, callback=record, log_interval=log_interval)  # type: ignore[arg-type]
+        if logs.rows:
+            finals = [distances[999], distances[1999]]
+            assert logs.rows[-1]["rollout/distance_final"] == pytest.approx(np.mean(finals), rel=1e-5)
+            assert logs.rows[-1]["rollout/success_rate"] == np.mean(np.array(finals) < 0.15)
+            assert model.replay_buffer.has_open_episodes  # for learning it is one episode
+        return logs.rows
+
+    assert [row["step"] for row in rows(4)] == [1000, 2000]
+    assert rows(None) == []

@@ -86,7 +86,7 @@ def test_goals_come_from_a_function_an_array_and_a_replay_buffer() -> None:
 
 
 def test_goals_of_a_foreign_buffer_with_several_envs() -> None:
-    space = PointEnv().observation_space
+    space: Any = PointEnv().observation_space
     buffer = DictReplayBuffer(6, space, PointEnv().action_space, n_envs=2)
     for step in range(2):
         obs = {key: np.full((2, *space[key].shape), 0.1 * step) for key in space}
@@ -103,6 +103,7 @@ def test_goals_of_a_minari_dataset(has_goals: bool, tmp_path: Path, monkeypatch:
     from minari.data_collector import EpisodeBuffer
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    space: Any = PointEnv().observation_space
     visited = np.random.default_rng(0).uniform(-1, 1, (6, 2)).astype(np.float32)
     observations: Any = {"observation": np.zeros((6, 3)), "achieved_goal": visited, "desired_goal": visited}
     episode = EpisodeBuffer(
@@ -115,7 +116,7 @@ def test_goals_of_a_minari_dataset(has_goals: bool, tmp_path: Path, monkeypatch:
     dataset = minari.create_dataset_from_buffers(
         "point/walk-v0",
         buffer=[episode],
-        observation_space=PointEnv().observation_space if has_goals else PointEnv().observation_space["observation"],
+        observation_space=space if has_goals else space["observation"],
         action_space=PointEnv().action_space,
     )
     if has_goals:

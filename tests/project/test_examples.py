@@ -5,8 +5,10 @@ other tests have registered the environments' ids.
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ SCRIPTS = {
         r"400 transitions; no reward.*\nsuccess",
     ),
     "future_of_an_agent.py": (["--steps", "110"], r"torque \+2: upright with probability [01]\.\d+ ± .*\nexpected cosine"),
+    "robot_arm.py": (["--steps", "120", "--latency", "0"], r"commanded \[1\. 1\.\], reached \[.*\]"),
     "tuning.py": (["--trials", "2", "--steps", "40"], r"best of 2: mean distance \d\.\d+ with gamma 0\.\d+"),
 }
 
@@ -48,6 +51,23 @@ def test_script_runs(name: str, tmp_path: Path) -> None:
     arguments, printed = SCRIPTS[name]
     output = output_of(EXAMPLES / name, *arguments, cwd=tmp_path)
     assert re.search(printed, output), output
+
+
+def test_the_robot_is_stopped_by_ctrl_c_and_resumed(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "robot_arm.py"), "--endless", "--latency", "0.001", "--steps"]
+    process = subprocess.Popen([*command, "100000"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    folder, deadline = tmp_path / "runs" / "robot_arm", time.monotonic() + 100
+    while not list(folder.glob("checkpoint-*")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=60)
+    [step] = re.findall(r"Stopped at step ([\d,]+) by SIGINT", printed)
+    steps = int(step.replace(",", ""))
+    output = output_of(EXAMPLES / "robot_arm.py", "--endless", "--latency", "0", "--steps", str(steps + 20), cwd=tmp_path)
+    assert f"resumed at step {step}\n" in output
+    assert "commanded" in output
 
 
 def cells() -> list[str]:

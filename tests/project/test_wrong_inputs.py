@@ -405,6 +405,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(""), "`folder` must be a path, not ''"),
     ("ResumableCheckpoint", lambda: ResumableCheckpoint(None), "`folder` must be a path, not None"),  # type: ignore[arg-type]
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=0), "`every` must be at least 1, not 0"),
+    ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", replay="no"), "`replay` must be True or False, not 'no'"),  # type: ignore[arg-type]
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=2.5), r"`every` must be a whole .*, not 2\.5"),  # type: ignore[arg-type]
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", every=NAN), "`every` must be a whole .*, not nan"),  # type: ignore[arg-type]
     ("ResumableCheckpoint", lambda: ResumableCheckpoint("run", keep=0), "`keep` must be at least 1, not 0"),
@@ -447,7 +448,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("NoisyGoal.step", lambda: NoisyGoal(GoalFromObservation(gym.make("Pendulum-v1")), 0.1).step(np.zeros(1)), "before calling env.reset"),
     ("NoisyGoal.compute_reward", lambda: NoisyGoal(wrapped(), 0.1).compute_reward(np.zeros((2, 3)), np.zeros((4, 3)), None), "shapes"),
     ("GoalSampler", lambda: GoalSampler(gym.make("Pendulum-v1")), "GoalSampler needs a goal env with observation, achieved_goal"),
-    ("GoalSampler", lambda: GoalSampler(PointEnv(), lambda: np.zeros(2)), "sampler must be a function of a NumPy Generator"),
+    ("GoalSampler", lambda: GoalSampler(PointEnv(), lambda: np.zeros(2)), "sampler must be a function of a NumPy Generator"),  # type: ignore[misc]
     ("GoalSampler", lambda: GoalSampler(PointEnv(), np.zeros((4, 3))), r"The sampler array has the shape \(4, 3\), expected \(4, 2\)"),
     ("GoalSampler", lambda: GoalSampler(PointEnv(), np.zeros(2)), r"has the shape \(2,\) of one goal"),
     ("GoalSampler", lambda: GoalSampler(PointEnv(), np.zeros((0, 2))), "sampler is an empty array"),
@@ -456,7 +457,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalSampler.set_sampler", lambda: GoalSampler(PointEnv()).set_sampler("D4RL/pointmaze"), r"a Minari dataset \(minari.load_dataset\(name\)\)"),
     ("GoalSampler.set_sampler", lambda: GoalSampler(wrapped()).set_sampler(filled()), r"goals have the shape \(2,\), those of the env \(3,\)"),
     ("GoalSampler.reset", lambda: GoalSampler(PointEnv()).reset(options={"goal": [0.0]}), r"has the shape \(1,\), expected \(2,\)"),
-    ("GoalSampler.reset", lambda: GoalSampler(PointEnv(), lambda rng: [NAN, 0.0]).reset(), "The goal of sampler has entries that are not finite"),
+    ("GoalSampler.reset", lambda: GoalSampler(PointEnv(), lambda rng: np.array([NAN, 0.0])).reset(), "The goal of sampler has entries that are not finite"),
     ("GoalSampler.step", lambda: GoalSampler(gym.make("PointUMaze-v0")).step(np.zeros(2)), "before calling env.reset"),
     # -- tasks and evaluation
     ("tasks", lambda: gym.make("ContinuousGridworld-v0", walls=3), "unexpected keyword argument 'walls'"),

@@ -551,3 +551,31 @@ def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
     with pytest.raises(OSError) as raised:  # noqa: PT011 (which one depends on the system)
         small_model(make_env()).learn(10, callback=ResumableCheckpoint(tmp_path / "file" / "run"))
     assert raised.value.errno in (errno.ENOTDIR, errno.EEXIST)
+
+
+def test_without_replay_a_stopped_run_resumes_with_a_reset_and_repeats_no_action(tmp_path: Path) -> None:
+    class Counted(PointEnv):
+        steps_taken, resets = 0, 0
+
+        def step(self, action: np.ndarray) -> Any:
+            self.steps_taken += 1
+            return super().step(action)
+
+        def reset(self, **arguments: Any) -> Any:
+            self.resets += 1
+            return super().reset(**arguments)
+
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    env = Counted(length=1000)
+    callbacks = [ResumableCheckpoint(tmp_path, every=10_000, replay=False), StopAt(25, stop)]
+    with pytest.raises((SystemExit, KeyboardInterrupt)):
+        small_model(env).learn(60, callback=callbacks)
+    assert env.resets == 2  # of `learn` and of the first checkpoint: none after the stop
+    env = Counted(length=1000)
+    model = CLearning.resume(tmp_path, env)
+    assert model.num_timesteps == 25
+    model.learn(60, callback=ResumableCheckpoint(tmp_path, every=10_000, replay=False))
+    assert env.steps_taken == 60 - 25
+    assert model.num_timesteps == 60
