@@ -63,7 +63,7 @@ def test_the_robot_is_stopped_by_ctrl_c_and_resumed(tmp_path: Path) -> None:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, printed = process.communicate(timeout=60)
-    [step] = re.findall(r"Stopped at step ([\d,]+) by SIGINT", printed)
+    step = re.findall(r"Stopped at step ([\d,]+) by SIGINT", printed)[0]
     steps = int(step.replace(",", ""))
     output = output_of(EXAMPLES / "robot_arm.py", "--endless", "--latency", "0", "--steps", str(steps + 20), cwd=tmp_path)
     assert f"resumed at step {step}\n" in output
