@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 CODE = sb3_clearning tests benchmarks docs examples
 CORE = sb3_clearning/*.py,sb3_clearning/clearning/*.py,sb3_clearning/common/*.py,sb3_clearning/files/*.py,sb3_clearning/goal_td3/*.py,sb3_clearning/prediction/*.py,sb3_clearning/replay/*.py,sb3_clearning/runs/*.py,sb3_clearning/envs/goal_from_observation.py,sb3_clearning/envs/noisy_goal.py
+# Phrases that readers stumble over.
+UNCLEAR = "can not|has not the|(is|are) none\b|in the place of|anew|tells? of"
 PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench doc pictures clean
@@ -33,6 +35,12 @@ test-all: check-codestyle lint type
 lint: install
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	@! grep -rnE --include=*.py --include=*.md --exclude-dir=_build $(UNCLEAR) sb3_clearning docs README.md CONTRIBUTING.md SECURITY.md \
+	    || (echo "Say it in plain words: CONTRIBUTING.md, glossary."; exit 1)
 
 type: install
 	$(BIN)/mypy

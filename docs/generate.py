@@ -48,7 +48,8 @@ def filled(text: str, results: Path) -> tuple[str, set[str]]:
 def generated() -> dict[Path, str]:
     """:return: What each generated file, or page with generated regions, should hold"""
     files = {ROOT / "docs" / "images" / "rooms.svg": rooms.diagram(rooms.rooms(ROOT / "pyproject.toml"), rooms.imports())}
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    pages = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
+    for page in (ROOT / "README.md", *pages):
         files[page], missing = filled(page.read_text(), ROOT / "results")
         for name in sorted(missing):
             print(f"{page.name}: no results for {name} yet", file=sys.stderr)

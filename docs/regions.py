@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import comparison
 from choices import DEFAULTS, NOISE, PENALTY, contact, core_raw_and_standardized, raw_and_standardized, success_curves, trials
 from tables import Region, grouped, markdown, read, success_of
 
@@ -174,21 +175,6 @@ def part_of_report(name: str, heading: str | None = None, table_number: int = 0)
     return lines
 
 
-def agents(results: Path) -> list[str] | None:
-    """:return: The trained agents with their films"""
-    rows = read(results / "agents.csv")
-    if rows is None:
-        return None
-    films = [[f"![{row['task']}](films/{row['task']}.gif)"] for row in rows]
-    numbers = [
-        [f"`{row['task']}`", f"{int(row['step']):,}", row["seed"], f"{float(row['success']):.2f}",
-         f"{float(row['initial']):.3f}", f"{float(row['final']):.3f}"]
-        for row in rows
-    ]  # fmt: skip
-    header = ["task", "film", "steps", "seed", "success", "initial distance", "final distance"]
-    return markdown(header, [[number[0], *film, *number[1:]] for number, film in zip(numbers, films, strict=True)])
-
-
 def trained_again(results: Path) -> list[str] | None:
     """:return: The best trial of rl-zoo3's study and other settings, each trained with several seeds"""
     rows = read(results / "zoo_study" / "trained_again.csv")
@@ -252,6 +238,9 @@ def prediction_time(results: Path) -> list[str] | None:
 
 
 REGIONS: dict[str, Region] = {
+    "comparison": comparison.comparison,
+    "gallery": comparison.gallery,
+    "hyperparameters": comparison.hyperparameters,
     "core": core_table(last_only=True),
     "core_curve": core_table(last_only=False),
     "core_seeds": core_seeds,
@@ -280,7 +269,6 @@ REGIONS: dict[str, Region] = {
     "analytic_q": sentence_of_report("analytic_q.md", "Largest difference"),
     "calibration": part_of_report("calibration.md"),
     "trust": part_of_report("trust.md"),
-    "agents": agents,
     "trained_again": trained_again,
     "locomotion_data": locomotion_data,
     "locomotion": part_of_report("locomotion.md"),

@@ -76,7 +76,13 @@ def probe_env(algo: str, env_id: str, env: VecEnv) -> list[str]:
         env.reset()
         info = env.step(np.array([env.action_space.sample()]))[-1][0]
     except ValueError as error:
-        raise UsageError(f"{algo} cannot learn on {env_id}. {error}") from error
+        hint = ""
+        if not isinstance(env.observation_space, gym.spaces.Dict):
+            hint = (
+                " In rl-zoo3 the wrapper stands in a file for `-conf`: "
+                "`env_wrapper: [{sb3_clearning.envs.GoalFromObservation: {crop: [0, 1]}}]`."
+            )
+        raise UsageError(f"{algo} cannot learn on {env_id}. {error}{hint}") from error
     return [key for key in GOAL_COLUMNS if key in info]
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.tables.rows import read_rows, write_rows
-from tests.support.pages import PAGES, ROOT, anchors, blocks, commands, links
+from tests.support.pages import DOCS, PAGES, ROOT, anchors, blocks, commands, links
 from tests.support.short_runs import shorten
 
 #: Commands of other programs: looked at as far as a shell would, not further.
@@ -200,12 +200,14 @@ def test_source_files_that_are_named_exist(page: Path) -> None:
 def test_pages_are_in_the_table_of_contents() -> None:
     listed = {
         line
-        for block in blocks(ROOT / "docs" / "index.md")
+        for block in blocks(DOCS / "index.md")
         if block.language == "{toctree}"
         for line in block.text.splitlines()
         if line and not line.startswith(":")
     }
-    assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert listed == {page.stem for page in DOCS.glob("*.md")} - {"index"} | {"results/index"}
+    (results,) = (block.text for block in blocks(DOCS / "results" / "index.md") if block.language == "{toctree}")
+    assert set(results.split()) - {":hidden:"} == {page.stem for page in (DOCS / "results").glob("*.md")} - {"index"}
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ def test_numbers_are_those_of_the_results(page: Path, generate: ModuleType) -> N
 
 
 def test_numbers_that_were_changed_are_noticed(generate: ModuleType) -> None:
-    text = (ROOT / "docs" / "deviations.md").read_text()
+    text = (DOCS / "results" / "defaults.md").read_text()
     changed = text.replace("0.98, 1.00, 1.00", "0.98, 1.00, 0.10")
     assert changed != text
     assert generate.filled(changed, ROOT / "results")[0] == text

@@ -43,6 +43,7 @@ def test_wrong_input(run: Run, tmp_path: Path, arguments: list[str], message: st
     (tmp_path / "broken.yml").write_text("SawyerReach-v0:\n  gamma: [0.9\n")
     result = run("rl_zoo3.train", "--algo", "clearning", *arguments, "-f", "logs", cwd=tmp_path, fails=True)
     assert one_line(result.stderr).startswith(message)
+    assert ("env_wrapper: [{sb3_clearning.envs.GoalFromObservation: " in result.stderr) == ("Pendulum-v1" in arguments)
     assert not (tmp_path / "logs").exists()
 
 
