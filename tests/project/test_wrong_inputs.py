@@ -21,6 +21,7 @@ from sb3_clearning import (
     CLearningPolicy,
     Experience,
     FutureStateEstimator,
+    GoalEvalCallback,
     GoalReplayBuffer,
     GoalTD3,
     HindsightQEstimator,
@@ -455,6 +456,12 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("tasks", lambda: gym.make("ContinuousGridworld-v0", max_episode_steps=0), "`max_episode_steps` to be positive"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, 2, n_envs=0), "`n_envs` must be at least 1, not 0"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), lambda: gym.make("Pendulum-v1")), "needs a goal environment"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv(), 2, n_envs=3), "`n_envs` is 3, but `env` is an environment"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), DummyVecEnv([lambda: gym.make("Pendulum-v1")])), "needs a goal environment"),
+    ("GoalEvalCallback", lambda: GoalEvalCallback("FetchReach-v4"), "`env` must be a Gymnasium environment.*, not str"),  # type: ignore[arg-type]
+    ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), eval_freq=0), "`eval_freq` must be at least 1, not 0"),
+    ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), n_eval_episodes=0), "`n_eval_episodes` must be at least 1, not 0"),
+    ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), stop_at_success=95), "`stop_at_success` must be at least 0 and at most 1, not 95"),
     ("NoisyGoal", lambda: NoisyGoal(PointEnv(), 0.1, distance_threshold=-1.0), "must not be negative"),
 ]  # fmt: skip
 
