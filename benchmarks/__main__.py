@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, int] = {
     "adding": 1,
     "memory": 1,
     "loading": 1,
+    "latency": 1,
     "tasks": 1,
     "scaling-batch": 1,
     "scaling-network": 1,
@@ -39,7 +40,7 @@ def run(name: str, quick: bool) -> list[Row]:
     """
     threads = BENCHMARKS[name]
     use_cores(threads)
-    from benchmarks import buffer, loading, tasks, updates
+    from benchmarks import buffer, deploy, loading, tasks, updates
     from benchmarks.peers import set_threads
 
     set_threads(threads)
@@ -54,6 +55,7 @@ def run(name: str, quick: bool) -> list[Row]:
         "adding": lambda: buffer.adding(rounds, (1, 4, 16, 64, 256)),
         "memory": lambda: buffer.memory(20_000 if quick else 1_000_000),
         "loading": lambda: loading.loading(20_000 if quick else loading.SIZE, 3 if quick else 1),
+        "latency": lambda: deploy.latency(fetch, rounds, threads),
         "tasks": lambda: [row for task in tasks.RAW for row in tasks.rows(task, rounds)],
         "scaling-batch": lambda: [
             row for batch in (64, 256, 1024) for row in updates.updates(fetch, max(rounds // 2, 3), threads, batch)

@@ -2,6 +2,7 @@
 
 from sb3_clearning.clearning.clearning import CLearning
 from sb3_clearning.common.collect import collect
+from sb3_clearning.common.eval_callback import GoalEvalCallback
 from sb3_clearning.common.evaluation import evaluate_goals
 from sb3_clearning.common.noise import PinkActionNoise
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
@@ -33,6 +34,7 @@ __all__ = [
     "FolderInUseError",
     "FutureStateEstimator",
     "GoalBatch",
+    "GoalEvalCallback",
     "GoalReplayBuffer",
     "GoalTD3",
     "HindsightQEstimator",

@@ -11,6 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
+from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.checks import check_callback, check_number, check_steps
 from sb3_clearning.common.arguments import constructor_arguments
@@ -21,11 +22,14 @@ from sb3_clearning.common.input_scaling import fit_extractors, refit_is_due
 from sb3_clearning.common.metrics import TensorMeans
 from sb3_clearning.common.noise import PinkUniformActions
 from sb3_clearning.common.offline_learning import OfflineLearning
+from sb3_clearning.common.onnx_policy import onnx_bytes
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.common.updater import Updater
+from sb3_clearning.files.array_file import write_whole
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.model_files import ModelFiles
+from sb3_clearning.runs.model_state import check_finite_weights
 from sb3_clearning.runs.run_session import RunSession
 from sb3_clearning.runs.vec_normalize import normalized_keys
 
@@ -278,6 +282,25 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
                 reset_num_timesteps,
                 progress_bar,
             )
+
+    def export_policy(self, path: str | pathlib.Path, vec_normalize: VecNormalize | None = None) -> None:
+        """
+        Write the policy as one ONNX file: raw observations in, actions in the environment's units out. A robot needs
+        onnxruntime to run it, and nothing of this package. The file is compared with :meth:`predict` before it is written.
+
+        :param path: The file, usually ``….onnx``; it is written atomically
+        :param vec_normalize: The VecNormalize that observations were normalized with, if the model has no environment;
+            by default that of the model's environment
+        """
+        if not isinstance(path, (str, pathlib.Path)) or not str(path):
+            raise ValueError(f"`path` must be a file's path such as 'policy.onnx', not {path!r}.")
+        path = pathlib.Path(path)
+        if path.is_dir() or not path.parent.is_dir():
+            raise ValueError(f"`path` must be a file in a folder that exists, not {str(path)!r}.")
+        if vec_normalize is not None and not isinstance(vec_normalize, VecNormalize):
+            raise ValueError(f"`vec_normalize` must be a VecNormalize or None, not {type(vec_normalize).__name__}.")
+        check_finite_weights(self)
+        write_whole(path, onnx_bytes(self, vec_normalize or self.get_vec_normalize_env()))
 
     def constructor_arguments(self) -> dict[str, Any]:
         """:return: The arguments of the constructor as they are now, without policy and env"""

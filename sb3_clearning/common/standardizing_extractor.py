@@ -96,6 +96,12 @@ class StandardizingExtractor(CombinedExtractor):
         """:return: Whether both scale them in the same way"""
         return self is other or (self.is_fitted == other.is_fitted and self.fingerprint == other.fingerprint)
 
+    def statistics(self, key: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """:return: The mean and the standard deviation of a key's values, ``(size,)`` each; None for images"""
+        if key not in self._columns:
+            return None
+        return self.mean[self._columns[key]].cpu().numpy(), self.deviation[self._columns[key]].cpu().numpy()
+
     def fit(self, states: Mapping[str, np.ndarray], n_transitions: int) -> tuple[th.Tensor, th.Tensor]:
         """
         Take means and standard deviations from data. Achieved and commanded goals are pooled: the same place has the same

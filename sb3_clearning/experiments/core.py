@@ -21,7 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
 from sb3_clearning.common.distances import EpisodeDistances
-from sb3_clearning.common.evaluation import EVALUATION_SEED, evaluate_goals
+from sb3_clearning.common.evaluation import EVALUATION_SEED, N_ENVS_OF_TABLES, evaluate_goals
 from sb3_clearning.experiments.tables.provenance import commit, versions
 from sb3_clearning.experiments.tables.rows import Rows, add_columns, append_row, markdown, read_rows, spread, write_report
 from sb3_clearning.experiments.tables.sweep import command_line
@@ -65,7 +65,8 @@ class EvaluateAndRecord(BaseCallback):
     def _on_step(self) -> bool:
         if self.num_timesteps % (self.task.steps // EVALUATIONS) == 0:
             seed = self.constants["evaluation_seed"]
-            measured = evaluate_goals(self.model, lambda: gym.make(self.task.env_id, **self.task.env_kwargs), seed=seed)
+            make = partial(gym.make, self.task.env_id, **self.task.env_kwargs)
+            measured = evaluate_goals(self.model, make, seed=seed, n_envs=N_ENVS_OF_TABLES)
             numbers = {key: round(value, 5) for key, value in measured.items() if key in FIELDS}
             row = {**self.constants, "step": self.num_timesteps, **numbers}
             append_row(self.path, {**row, "seconds": round(time.time() - self.start, 1)}, FIELDS)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
-from sb3_clearning.common.evaluation import evaluate_goals
+from sb3_clearning.common.evaluation import N_ENVS_OF_TABLES, evaluate_goals
 from sb3_clearning.experiments.tables.sweep import command_line
 
 ENV_ID = "FetchReach-v4"
@@ -39,7 +39,9 @@ class EvaluateSometimes(BaseCallback):
         return True
 
     def _evaluate(self) -> None:
-        self.curve[self.num_timesteps] = evaluate_goals(self.model, lambda: gym.make(ENV_ID), N_EPISODES)
+        self.curve[self.num_timesteps] = evaluate_goals(
+            self.model, lambda: gym.make(ENV_ID), N_EPISODES, n_envs=N_ENVS_OF_TABLES
+        )
 
 
 def plot_curve(curve: dict[int, dict[str, float]], path: Path) -> None:

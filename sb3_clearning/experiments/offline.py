@@ -17,6 +17,7 @@ import gymnasium as gym
 from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.clearning.updater import ClassifierUpdater
 from sb3_clearning.common.collect import collect
+from sb3_clearning.common.evaluation import N_ENVS_OF_TABLES
 from sb3_clearning.experiments.offline_data import make_maze, make_robotics, make_sawyer, maze_data, sawyer_data
 from sb3_clearning.experiments.tables.rows import Rows, markdown, spread, write_report
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
@@ -136,7 +137,7 @@ def work(run: Run) -> Iterable[dict[str, Any]]:
     model.replay_buffer.load_dataset(data)
 
     def evaluated(updates: int, online_steps: int) -> dict[str, Any]:
-        measured = evaluate_goals(model, task.make_env)
+        measured = evaluate_goals(model, task.make_env, n_envs=N_ENVS_OF_TABLES)
         found = {key: round(measured[key], 5) for key in MEASURED}
         return {**run._asdict(), "updates": updates, "online_steps": online_steps, **found}
 

@@ -25,7 +25,8 @@ _PACKAGES = ("sb3_clearning", "stable_baselines3", "torch", "numpy", "gymnasium"
 
 
 @cache
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """:return: The installed version of a package, or None"""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -51,7 +52,7 @@ def snapshot_model(model: "ResumableTD3") -> tuple[dict[str, Any], dict[str, np.
     arguments, not_held = encode_arguments({"policy": model.policy_class, **model.constructor_arguments()})
     content: dict[str, Any] = {
         "algorithm": type(model).__name__,
-        "versions": {package: _version(package) for package in _PACKAGES},
+        "versions": {package: package_version(package) for package in _PACKAGES},
         "arguments": arguments,
         "not_held": not_held,
         "observation_space": encode_space(model.observation_space),

@@ -15,7 +15,7 @@ from sb3_clearning.checks import UsageError, check_number
 from sb3_clearning.runs.checkpoint import ResumableCheckpoint
 from sb3_clearning.zoo.algorithms import algorithms
 from sb3_clearning.zoo.configurations import find_configuration
-from sb3_clearning.zoo.monitoring import GoalEvalCallback, InsideMonitor
+from sb3_clearning.zoo.monitoring import InsideMonitor, goal_evaluation
 from sb3_clearning.zoo.preflight import WRONG_VALUE, check_hyperparams, check_learning_rate, preflight, reason
 from sb3_clearning.zoo.search import SEARCH_ATTRIBUTE, arguments_of, check_parts, default_parts
 from sb3_clearning.zoo.storage import load_study, open_storage
@@ -118,8 +118,7 @@ class GoalExperimentManager(ExperimentManager):
         """Create rl-zoo3's callbacks; evaluations measure distances, too."""
         super().create_callbacks()
         self.callbacks = [
-            GoalEvalCallback.from_eval_callback(callback) if type(callback) is EvalCallback else callback
-            for callback in self.callbacks
+            goal_evaluation(callback) if type(callback) is EvalCallback else callback for callback in self.callbacks
         ]
         if not self.optimize_hyperparameters and find_checkpoint(self.callbacks):
             self.continue_training = True  # rl-zoo3 then calls `_load_pretrained_agent`

@@ -6,9 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
-from sb3_clearning.common.evaluation import EVALUATION_SEED, evaluate_goals
+from sb3_clearning.common.evaluation import EVALUATION_SEED, RESULT_KEYS, evaluate_goals
 from sb3_clearning.envs import GoalFromObservation
 from tests.support.goal_envs import ImageGoalEnv, PassesItsGoal, PointEnv
 from tests.support.small_models import small_model
@@ -63,7 +63,9 @@ def test_distances_are_those_of_an_episode_after_the_other(scored: bool) -> None
 
 def test_a_single_environment_gives_the_same_and_stays_open() -> None:
     model, env = small_model(PointEnv()), PointEnv()
-    assert evaluate_goals(model, env, n_episodes=3) == pytest.approx(evaluate_goals(model, PointEnv, n_episodes=3), rel=1e-6)
+    expected = evaluate_goals(model, PointEnv, n_episodes=3)
+    assert evaluate_goals(model, env, n_episodes=3) == pytest.approx(expected, rel=1e-6, nan_ok=True)
+    assert tuple(expected) == RESULT_KEYS
     env.reset()
 
 
@@ -82,7 +84,7 @@ def test_the_share_of_episodes_that_begin_at_their_goal() -> None:
     assert 0 < expected < 1
     found = evaluate_goals(model, lambda: SaysSuccessAtReset(PointEnv()), n_episodes=7, n_envs=3)
     assert found["initial_success"] == pytest.approx(expected)
-    assert "initial_success" not in evaluate_goals(model, PointEnv, n_episodes=3)  # PointEnv does not say it
+    assert np.isnan(evaluate_goals(model, PointEnv, n_episodes=3)["initial_success"])  # PointEnv does not say it
 
 
 @pytest.mark.parametrize("key", ["is_success", "success"])
@@ -105,7 +107,9 @@ def test_success_at_any_time_beside_success_at_the_end(key: str) -> None:
 
 
 def test_success_of_an_environment_that_does_not_report_it() -> None:
-    found = evaluate_goals(small_model(PointEnv()), lambda: PassesItsGoal(None), n_episodes=3)
+    with pytest.warns(UserWarning, match="`success` is NaN: the environment's info has neither `is_success` nor `success`"):
+        found = evaluate_goals(small_model(PointEnv()), lambda: PassesItsGoal(None), n_episodes=3)
+    assert tuple(found) == RESULT_KEYS
     assert np.isnan(found["success"])
     assert np.isnan(found["success_any_time"])
 
@@ -124,6 +128,64 @@ def test_observations_are_normalized_as_in_training() -> None:
         assert not np.allclose(seen[0][key], observation[key])
 
 
+def one_after_the_other(model: Any, env: VecNormalize | VecFrameStack, n_episodes: int) -> dict[str, float]:
+    """:return: The same measures, from the positions that the environment itself has"""
+    point = env.unwrapped.envs[0]  # type: ignore[attr-defined]
+    env.seed(EVALUATION_SEED)
+    observation: Any = env.reset()
+    final, minimum, success = [], [], []
+    for _ in range(n_episodes):
+        gaps, done = [np.linalg.norm(point.position - point.goal)], False
+        while not done:
+            before = point.position.copy(), point.goal.copy()
+            action = model.predict(observation, deterministic=True)[0]
+            moved = np.clip(before[0] + action[0], -1, 1)  # an ended episode has been reset by the VecEnv
+            gaps.append(np.linalg.norm(moved - before[1]))
+            observation, _, dones, infos = env.step(action)
+            done = dones[0]
+        final.append(gaps[-1])
+        minimum.append(min(gaps))
+        success.append(infos[0]["is_success"])
+    return {"final": np.mean(final), "minimum": np.mean(minimum), "success": np.mean(success)}
+
+
+@pytest.mark.parametrize("wrapper", ["normalized", "stacked", "both"])
+def test_a_vec_env_is_measured_in_its_own_units(wrapper: str) -> None:
+    def make() -> Any:
+        env: Any = DummyVecEnv([PointEnv])
+        env = VecFrameStack(env, 3) if wrapper != "normalized" else env
+        return VecNormalize(env, clip_obs=1.0) if wrapper != "stacked" else env
+
+    model = small_model(make()).learn(60)
+    other = make()  # with no statistics yet: the model's are used, and kept
+    found = evaluate_goals(model, other, n_episodes=5)
+    if wrapper != "stacked":
+        assert other.training
+        assert other.obs_rms["observation"].count == model.env.obs_rms["observation"].count  # type: ignore[union-attr]
+        other.training = False
+    expected = one_after_the_other(model, other, 5)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert tuple(found) == RESULT_KEYS
+
+
+def test_episodes_are_shared_out_among_the_environments_of_a_vec_env() -> None:
+    model, made = small_model(PointEnv()), [PassesItsGoal() for _ in range(3)]
+    found = evaluate_goals(model, DummyVecEnv([lambda env=env: env for env in made]), n_episodes=7)  # type: ignore[misc]
+    single = []
+    for index, n_episodes in enumerate((2, 2, 3)):
+        env = DummyVecEnv([PassesItsGoal])
+        single.append((evaluate_goals(model, env, n_episodes, seed=EVALUATION_SEED + index), n_episodes))
+    for key in ("success", "success_any_time", "initial_success", "initial", "final", "average"):
+        assert found[key] == pytest.approx(sum(one[key] * n for one, n in single) / 7, rel=1e-5), key
+
+
+def test_the_training_environment_is_not_evaluated_in_the_middle_of_an_episode() -> None:
+    env = DummyVecEnv([PointEnv])
+    model = small_model(env).learn(15)
+    with pytest.raises(ValueError, match="in use for training"):
+        evaluate_goals(model, env, n_episodes=1)
+
+
 def test_an_environment_of_another_shape_is_named() -> None:
     model = small_model(PointEnv())
     env = GoalFromObservation(gym.make("Pendulum-v1"), [0])
@@ -136,7 +198,9 @@ def test_images_with_their_channels_first_or_last(channels_first: bool) -> None:
     policy_kwargs = {"features_extractor_kwargs": {"cnn_output_dim": 8}}
     model = small_model(ImageGoalEnv(channels_first), policy_kwargs=policy_kwargs).learn(15)
     found = evaluate_goals(model, lambda: ImageGoalEnv(channels_first), 2)
-    assert found == evaluate_goals(model, lambda: ImageGoalEnv(not channels_first), 2)
+    assert found == pytest.approx(
+        evaluate_goals(model, lambda: ImageGoalEnv(not channels_first), 2), rel=0, abs=0, nan_ok=True
+    )
     assert 0 < found["final"] < 1
 
 

@@ -56,7 +56,7 @@ def test_run_records_its_evaluation_seed_in_an_older_table(tmp_path: Path, monke
     path, old = tmp_path / "core.csv", row(7, 1.0)
     write_rows(path, [old], OLD_FIELDS)
 
-    def evaluate(*_: Any, seed: int) -> dict[str, float]:
+    def evaluate(*_: Any, seed: int, n_envs: int) -> dict[str, float]:
         return {"success": float(seed == 5), "success_any_time": 0.75, **dict.fromkeys(EpisodeDistances._fields, 0.1)}
 
     monkeypatch.setattr(core, "evaluate_goals", evaluate)

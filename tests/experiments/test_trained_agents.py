@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from sb3_clearning import CLearning, evaluate_goals
+from sb3_clearning.common.evaluation import N_ENVS_OF_TABLES
 from sb3_clearning.envs import TASK_IDS
 from sb3_clearning.experiments.tables.rows import read_rows
 
@@ -42,7 +43,7 @@ def test_an_agent_loads_without_an_environment_and_fits_its_task(task: str) -> N
 def test_an_agent_does_what_its_row_says() -> None:
     task = "SawyerReach-v0"
     model = CLearning.load(AGENTS / f"{task}_1" / f"{task}.zip", device="cpu")
-    measured = evaluate_goals(model, lambda: gym.make(task))
+    measured = evaluate_goals(model, lambda: gym.make(task), n_envs=N_ENVS_OF_TABLES)
     assert measured["success"] == pytest.approx(float(ROWS[task]["success"]), abs=0.02)
     assert measured["final"] == pytest.approx(float(ROWS[task]["final"]), rel=0.05)
 
@@ -52,7 +53,7 @@ def test_an_agent_does_what_its_row_says() -> None:
 def test_every_agent_does_what_its_row_says(task: str) -> None:
     model = CLearning.load(AGENTS / f"{task}_1" / f"{task}.zip", device="cpu")
     episodes = 20 if task == "Finger-v0" else 50
-    measured = evaluate_goals(model, lambda: gym.make(task), episodes)
+    measured = evaluate_goals(model, lambda: gym.make(task), episodes, n_envs=N_ENVS_OF_TABLES)
     # Contact is chaotic: another processor's rounding may decide an episode. The finger's are long, and few: there every
     # episode may be another one, so that two rates differ by twice their standard error.
     success = float(ROWS[task]["success"])

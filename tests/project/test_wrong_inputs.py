@@ -21,6 +21,7 @@ from sb3_clearning import (
     CLearningPolicy,
     Experience,
     FutureStateEstimator,
+    GoalEvalCallback,
     GoalReplayBuffer,
     GoalTD3,
     HindsightQEstimator,
@@ -248,6 +249,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearning.learn_offline", learned("learn_offline", 5), "The replay buffer is empty: fill it before `learn_offline`"),
     ("CLearning.load_replay_buffer", learned("load_replay_buffer", Path(__file__).parent / "no.pkl"), "No such file|no.pkl"),
     ("CLearning.export", learned("export", Path(__file__).parent / "no" / "agent"), "No such file or directory"),
+    ("CLearning.export_policy", learned("export_policy", Path(__file__).parent), "`path` must be a file in a folder that exists"),
+    ("CLearning.export_policy", learned("export_policy", 3), "`path` must be a file's path such as 'policy.onnx', not 3"),
+    ("CLearning.export_policy", learned("export_policy", "policy.onnx", PointEnv()), "`vec_normalize` must be a VecNormalize or None, not PointEnv"),
     ("CLearning.from_export", lambda: CLearning.from_export("no such file"), "There is no file no such file"),
     ("CLearning.from_export", lambda: CLearning.from_export(__file__), "was not written by sb3_clearning"),
     ("CLearning.resume", lambda: CLearning.resume("no such folder", PointEnv()), "There is no checkpoint in no such folder"),
@@ -272,6 +276,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalTD3.learn_offline", of_baseline("learn_offline", "5"), "`gradient_steps` must be a whole number of at least 0, not '5'"),
     ("GoalTD3.load_replay_buffer", of_baseline("load_replay_buffer", __file__), "is not a replay buffer"),
     ("GoalTD3.export", of_baseline("export", None), "expected str, bytes or os.PathLike object, not NoneType"),
+    ("GoalTD3.export_policy", of_baseline("export_policy", ""), "`path` must be a file's path"),
     ("GoalTD3.from_export", lambda: GoalTD3.from_export(__file__), "was not written by sb3_clearning"),
     ("GoalTD3.resume", lambda: GoalTD3.resume("no such folder", PointEnv()), "There is no checkpoint in no such folder"),
     # -- the buffer
@@ -464,6 +469,12 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("tasks", lambda: gym.make("ContinuousGridworld-v0", max_episode_steps=0), "`max_episode_steps` to be positive"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, 2, n_envs=0), "`n_envs` must be at least 1, not 0"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), lambda: gym.make("Pendulum-v1")), "needs a goal environment"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv(), 2, n_envs=3), "`n_envs` is 3, but `env` is an environment"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), DummyVecEnv([lambda: gym.make("Pendulum-v1")])), "needs a goal environment"),
+    ("GoalEvalCallback", lambda: GoalEvalCallback("FetchReach-v4"), "`env` must be a Gymnasium environment.*, not str"),  # type: ignore[arg-type]
+    ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), eval_freq=0), "`eval_freq` must be at least 1, not 0"),
+    ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), n_eval_episodes=0), "`n_eval_episodes` must be at least 1, not 0"),
+    ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), stop_at_success=95), "`stop_at_success` must be at least 0 and at most 1, not 95"),
     ("NoisyGoal", lambda: NoisyGoal(PointEnv(), 0.1, distance_threshold=-1.0), "must not be negative"),
 ]  # fmt: skip
 

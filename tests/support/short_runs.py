@@ -6,7 +6,7 @@ import pytest
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 import sb3_clearning
-from sb3_clearning import FutureStateEstimator
+from sb3_clearning import FutureStateEstimator, GoalEvalCallback
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 
 STEPS, WARM_UP, UPDATES, EPISODES = 40, 30, 10, 2
@@ -29,6 +29,11 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     def short_evaluation(model: Any, make_env: Any, n_episodes: int = 50, **kwargs: Any) -> Any:
         return evaluate(model, make_env, min(n_episodes, EPISODES), **kwargs)
 
+    class ShortEvalCallback(GoalEvalCallback):
+        def __init__(self, env: Any, eval_freq: int = 10_000, n_eval_episodes: int = 20, **kwargs: Any):
+            super().__init__(env, min(eval_freq, STEPS // 2), min(n_eval_episodes, EPISODES), **kwargs)
+
+    monkeypatch.setattr(sb3_clearning, "GoalEvalCallback", ShortEvalCallback)
     monkeypatch.setattr(sb3_clearning, "evaluate_goals", short_evaluation)
     monkeypatch.setattr(OffPolicyAlgorithm, "learn", short_learn)
     monkeypatch.setattr(GoalAlgorithm, "learn_offline", short_offline)

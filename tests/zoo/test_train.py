@@ -13,8 +13,8 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from sb3_clearning import CLearning, GoalTD3
-from sb3_clearning.zoo.monitoring import GoalEvalCallback, GoalInfo
+from sb3_clearning import CLearning, GoalEvalCallback, GoalTD3
+from sb3_clearning.zoo.monitoring import GoalInfo
 from tests.support.commands import TINY, Run
 from tests.support.goal_envs import PassesItsGoal, PointEnv
 from tests.support.small_models import small_model
@@ -83,9 +83,8 @@ def test_evaluations_have_success_at_any_time(tmp_path: Path) -> None:
     assert len(set(expected)) > 2
     for n_envs, n_episodes in ((1, 6), (2, 12)):
         vec_env = DummyVecEnv([lambda: Monitor(GoalInfo(PassesItsGoal()))] * n_envs)
-        vec_env.seed(3)
         folder = tmp_path / str(n_envs)
-        callback = GoalEvalCallback(vec_env, eval_freq=1, n_eval_episodes=n_episodes, log_path=str(folder), verbose=0)
+        callback = GoalEvalCallback(vec_env, eval_freq=1, n_eval_episodes=n_episodes, seed=3, log_path=folder, verbose=0)
         callback.init_callback(model)
         callback.on_step()
         with np.load(folder / "evaluations.npz") as evaluations:

@@ -1,10 +1,12 @@
 """One run: training with checkpoints, and evaluations that each write a row."""
 
 import json
+import math
 import os
 import threading
 import time
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_clearning.checks import UsageError
 from sb3_clearning.common.distances import EpisodeDistances
-from sb3_clearning.common.evaluation import evaluate_goals
+from sb3_clearning.common.evaluation import N_ENVS_OF_TABLES, evaluate_goals
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.experiments.suite import sb3_checkpoint
 from sb3_clearning.experiments.suite.config import SEEDS_PER_RUN, Run, find_algorithm, make_env
@@ -97,7 +99,8 @@ class Evaluations(BaseCallback):
         for step in self.due(self.model.num_timesteps):
             training, steps = time.perf_counter() - self._since, self.model.num_timesteps - self._from_step
             with preserved_random_states(self.model.action_space):
-                measured = evaluate_goals(self.model, lambda: make_env(self.run), self.run.episodes, self.run.evaluation_seed)
+                make, episodes, seed = partial(make_env, self.run), self.run.episodes, self.run.evaluation_seed
+                measured = evaluate_goals(self.model, make, episodes, seed, N_ENVS_OF_TABLES)
             before = float(self._rows[-1]["seconds"]) if self._rows else 0.0
             self._rows.append(
                 {
@@ -105,7 +108,7 @@ class Evaluations(BaseCallback):
                     "method": self.run.method,
                     "seed": self.run.seed,
                     "step": step,
-                    **{name: round(value, 5) for name, value in measured.items()},
+                    **{name: round(value, 5) for name, value in measured.items() if not math.isnan(value)},
                     "seconds": round(before + time.perf_counter() - self._since, 1),
                     # Unknown if the process that trained was killed between the checkpoint and the row.
                     "steps_per_second": round(steps / training, 1) if steps else "",
