@@ -35,7 +35,7 @@ from sb3_clearning import (
     losses,
 )
 from sb3_clearning.common.input_scaling import fit_extractors
-from sb3_clearning.envs import GoalFromObservation, NoisyGoal
+from sb3_clearning.envs import BatchedGridworld, BatchedPointMaze, GoalFromObservation, NoisyGoal
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
 
@@ -425,6 +425,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, th.zeros(3), 0.9, 0.5), "batches of different sizes"),
     ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, LOGITS, 0.9, 2.0), "`lambda_` must be at least 0"),
     # -- the wrappers; more in test_wrappers.py
+    ("BatchedPointMaze", lambda: BatchedPointMaze(0), "`n_envs` must be at least 1"),
+    ("BatchedPointMaze", lambda: BatchedPointMaze(2).step(np.zeros((3, 2))), "takes actions of shape \\(2, 2\\)"),
+    ("BatchedGridworld", lambda: BatchedGridworld("two"), "`n_envs` must be"),  # type: ignore[arg-type]
     ("GoalFromObservation", lambda: GoalFromObservation(PointEnv()), "is a goal env already"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop=[9]), "9"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), goal_sampler="far"), "Unknown goal_sampler 'far'"),
