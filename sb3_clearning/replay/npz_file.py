@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from sb3_clearning.files.array_file import UnreadableFileError
 
 #: What reading a damaged zip raises.
-_DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+_DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, UnicodeDecodeError)
 
 
 class Header(NamedTuple):
@@ -38,7 +38,7 @@ class NpzFile:
             self._zip = zipfile.ZipFile(path)
         except FileNotFoundError as error:
             raise UnreadableFileError("There is no such file.") from error
-        except (OSError, zipfile.BadZipFile) as error:
+        except _DAMAGE as error:
             raise UnreadableFileError(f"Not an .npz file, or a truncated one ({error}). Download or save it again.") from error
         self.names = [name.removesuffix(".npy") for name in self._zip.namelist() if name.endswith(".npy")]
 

@@ -251,10 +251,17 @@ def flip(data: bytes) -> bytes:
     return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
 
 
+def unknown_version(data: bytes) -> bytes:
+    """A later version of the zip format than Python reads, in the directory at the file's end."""
+    place = data.index(b"PK\x01\x02") + 6
+    return data[:place] + bytes([83]) + data[place + 1 :]
+
+
 ERRORS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no file": (lambda path: None, "There is no such file"),
     "no zip": (lambda path: path.write_bytes(b"observations, actions"), "Not an .npz file"),  # type: ignore[dict-item]
     "cut file": (edited(lambda data: data[: len(data) // 2]), "Not an .npz file, or a truncated one.*[Ss]ave it again"),
+    "zip version": (edited(unknown_version), "Not an .npz file.*zip file version 8.3"),
     "cut array": (shorter, "The array `actions` is truncated"),
     "flipped bit": (edited(flip), "The array `observations` is truncated or damaged"),
     "objects": (changed(actions=np.full(18, None)), "`actions` holds pickled Python objects.*save it as an array of numbers"),

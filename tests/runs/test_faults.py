@@ -158,8 +158,9 @@ def test_control_c_that_also_ends_the_processes_of_the_environments(tmp_path: Pa
 
 
 def _train_in_processes(folder: Path) -> None:
-    # SB3's default way to start them: forked ones keep each other's connections open, and live on.
-    env = SubprocVecEnv([make(FailingEnv, at=-1)] * 2)
+    # Forked ones keep each other's connections open, and live on. SB3's default, a fork server, may be running already for
+    # other tests of the parent: this process could not wait for it.
+    env = SubprocVecEnv([make(FailingEnv, at=-1)] * 2, start_method="spawn")
     (folder / "pids").write_text(" ".join(str(process.pid) for process in env.processes))
     learn(folder / "run", env=env, steps=10**6)
 
