@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
 
+from sb3_clearning.checks import check_number
 from sb3_clearning.files.array_file import UnreadableFileError
 
 #: Filters whose sum is pink noise. More of them follow 1/f more closely.
@@ -101,6 +102,7 @@ class BatchedPinkNoise(BatchedNoise):
         beta: float = 1.0,
         dtype: DTypeLike = np.float32,
     ):
+        check_number("n_envs", n_envs, 1, whole=True)
         super().__init__(base_noise, n_envs)
         self._sigma, self._dtype = sigma, dtype
         decays, weights, self._mix = pink_filters(length, beta)

@@ -336,6 +336,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.load", lambda: filled().load("no such file"), "There is no file"),
     ("GoalReplayBuffer.load", lambda: filled().load(__file__), "was not written by sb3_clearning"),
     # -- noise
+    ("PinkActionNoise.batched", lambda: PinkActionNoise(np.ones(2)).batched(0), "`n_envs` must be at least 1"),
     ("PinkActionNoise", lambda: PinkActionNoise(0.1), "one value per action dimension"),  # type: ignore[arg-type]
     ("PinkActionNoise", lambda: PinkActionNoise(np.array([])), "one value per action dimension"),
     ("PinkActionNoise", lambda: PinkActionNoise("loud"), "sigma must be an array of numbers"),  # type: ignore[arg-type]
