@@ -9,7 +9,7 @@ from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.type_aliases import RolloutReturn
 
 from sb3_clearning.checks import check_finite, check_observations
-from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument
+from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument, vectorized_noise
 from sb3_clearning.common.policies import CLearningPolicy
 from sb3_clearning.goal_spaces import goal_distance
 from sb3_clearning.runs.model_state import DivergedError
@@ -29,7 +29,7 @@ class GoalExploration(ResumableTD3):
         """Make the named noise. After loading, too: ``noise_std`` may have been replaced."""
         name = noise_argument(self.action_noise)
         if isinstance(name, VectorizedActionNoise) and name.n_envs != self.n_envs:
-            # Saved with another number of environments. `_setup_learn` vectorizes it again.
+            # Saved with another number of environments. `_vectorize_noise` does it again.
             self.action_noise = name.base_noise
         elif name == "auto":
             name = None if self.policy.stochastic_actor else "pink"
@@ -40,6 +40,11 @@ class GoalExploration(ResumableTD3):
             self.action_noise = named_noise(name, self.noise_std * np.ones(self.action_space.shape))
         elif not isinstance(name, ActionNoise):
             raise ValueError(f'`action_noise` must be "auto", "gaussian", "pink", None or an ActionNoise, not {name!r}.')
+
+    def _vectorize_noise(self) -> None:
+        """Give all environments noise. SB3 would make a copy for each, and call them one after the other."""
+        if self.action_noise is not None:
+            self.action_noise = vectorized_noise(self.action_noise, self.n_envs)
 
     def collect_rollouts(self, *arguments: Any, **keywords: Any) -> RolloutReturn:
         """Collect experience, as SB3 does."""
@@ -67,8 +72,14 @@ class GoalExploration(ResumableTD3):
         elif self.warmup_noise == "pink":
             scaled = self._warmup().reshape(n_envs, *self.action_space.shape)  # type: ignore[misc]
         else:
-            scaled = self.policy.scale_action(np.array([self.action_space.sample() for _ in range(n_envs)]))
+            scaled = self.policy.scale_action(self._uniform_actions(n_envs))
         return self.policy.unscale_action(scaled), scaled
+
+    def _uniform_actions(self, n_envs: int) -> np.ndarray:
+        """:return: The numbers that ``n_envs`` calls of ``action_space.sample()`` draw"""
+        space = self.action_space
+        assert isinstance(space, spaces.Box)
+        return space.np_random.uniform(space.low, space.high, (n_envs, *space.shape)).astype(space.dtype)
 
     def _act(self, obs: dict[str, np.ndarray]) -> np.ndarray:
         """:return: The policy's actions for exploration, within [-1, 1] and without noise"""

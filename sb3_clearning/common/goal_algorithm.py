@@ -179,6 +179,7 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
+        self._vectorize_noise()
         with self._session.begin(self, total_timesteps, reset_num_timesteps) as (total, reset):
             return super()._setup_learn(total, callback, reset, tb_log_name, progress_bar)
 

@@ -9,6 +9,7 @@ import torch as th
 from numpy.typing import DTypeLike
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise, VectorizedActionNoise
 
+from sb3_clearning.common.batched_noise import BatchedNoise, BatchedNormalNoise, BatchedPinkNoise
 from sb3_clearning.files.array_file import UnreadableFileError, under_prefix
 from sb3_clearning.files.json_values import is_count, register_object
 
@@ -97,8 +98,26 @@ class PinkActionNoise(ActionNoise):
             raise UnreadableFileError("Invalid state of a PinkActionNoise in the checkpoint.")
         self._sequence, self._step = sequence, step
 
+    def batched(self, n_envs: int) -> BatchedPinkNoise:
+        """:return: Noise of the same law for parallel environments, from a state that is not as long as a sequence"""
+        return BatchedPinkNoise(self, n_envs, self._sigma, self._length, self._beta, self._dtype)
+
     def __repr__(self) -> str:
         return f"PinkActionNoise(sigma={self._sigma}, length={self._length}, beta={self._beta})"
+
+
+def vectorized_noise(noise: ActionNoise, n_envs: int) -> ActionNoise:
+    """
+    :return: The noise of parallel environments as one array operation where that is possible. One environment keeps its
+        noise, and so the random numbers of earlier versions
+    """
+    if n_envs == 1 or isinstance(noise, VectorizedActionNoise):
+        return noise
+    if type(noise) is PinkActionNoise:
+        return noise.batched(n_envs)
+    if type(noise) is NormalActionNoise:
+        return BatchedNormalNoise(noise, n_envs)
+    return VectorizedActionNoise(noise, n_envs)
 
 
 def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
@@ -111,6 +130,8 @@ def named_noise(name: str, sigma: np.ndarray) -> ActionNoise:
 def noise_argument(noise: ActionNoise | str | None) -> ActionNoise | str | None:
     """:return: What a model's ``action_noise`` was made from: its name if it was made by name, else the noise itself"""
     single = noise.base_noise if isinstance(noise, VectorizedActionNoise) else noise
+    if isinstance(noise, BatchedNoise):
+        noise = single  # it is batched again when learning starts
     return single.__dict__.get("name", noise) if isinstance(single, ActionNoise) else noise
 
 
@@ -127,7 +148,8 @@ class PinkUniformActions:
 
     def __init__(self, n_envs: int, action_dim: int, length: int = 1000, beta: float = 1.0) -> None:
         #: The Gaussian noise behind the actions.
-        self.noise = VectorizedActionNoise(PinkActionNoise(np.ones(action_dim), length, beta), n_envs)
+        single = PinkActionNoise(np.ones(action_dim), length, beta)
+        self.noise = VectorizedActionNoise(single, 1) if n_envs == 1 else single.batched(n_envs)
 
     def reset(self, indices: Iterable[int] | None = None) -> None:
         """Start new sequences, in the environments whose episode ended. None: in all."""
@@ -147,7 +169,8 @@ def _is_finite(value: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _single(noise: ActionNoise) -> list[ActionNoise]:
-    return list(noise.noises) if isinstance(noise, VectorizedActionNoise) else [noise]
+    """:return: The noises that have a state: one for each environment, or one for all of them"""
+    return list(noise.noises) if isinstance(noise, VectorizedActionNoise) and not isinstance(noise, BatchedNoise) else [noise]
 
 
 class ModelNoises:
@@ -165,7 +188,7 @@ class ModelNoises:
 
     def has_snapshot(self) -> bool:
         """:return: Whether the state within an episode can be saved. That of a user's class is unknown"""
-        known = (PinkActionNoise, OrnsteinUhlenbeckActionNoise, NormalActionNoise)
+        known = (PinkActionNoise, OrnsteinUhlenbeckActionNoise, NormalActionNoise, BatchedPinkNoise, BatchedNormalNoise)
         return all(type(single) in known for noise in self._noises.values() for single in _single(noise))
 
     def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, list[dict[str, Any]]]:
@@ -174,7 +197,7 @@ class ModelNoises:
         for name, noise in self._noises.items():
             for i, single in enumerate(_single(noise)):
                 state: dict[str, Any] = {}
-                if type(single) is PinkActionNoise:
+                if isinstance(single, BatchedNoise) or type(single) is PinkActionNoise:
                     state = single.snapshot()
                 elif type(single) is OrnsteinUhlenbeckActionNoise:
                     state = {"noise_prev": single.noise_prev}
@@ -188,8 +211,9 @@ class ModelNoises:
         """Set what :meth:`snapshot` returned."""
         for name, noise in self._noises.items():
             states = content.get(name)
-            if name == "action" and (states is None or _is_of_other_class(noise, states)):
-                noise.reset()  # the user has passed another noise to `resume`
+            other = (states is None or _is_of_other_class(noise, states)) if name == "action" else _is_unbatched(noise, states)
+            if other:
+                noise.reset()  # the user has passed another noise to `resume`, or an earlier version had one per environment
                 continue
             if not _are_dicts(states) or len(states) != len(_single(noise)):  # type: ignore[arg-type]
                 raise UnreadableFileError(f"The checkpoint does not have the state of the {name} noise of every environment.")
@@ -199,7 +223,7 @@ class ModelNoises:
 
 
 def _restore_single(noise: ActionNoise, state: dict[str, Any]) -> None:
-    if type(noise) is PinkActionNoise:
+    if isinstance(noise, BatchedNoise) or type(noise) is PinkActionNoise:
         noise.restore(state)
     elif type(noise) is OrnsteinUhlenbeckActionNoise:
         if not _is_finite(state.get("noise_prev"), np.shape(noise.noise_prev)):
@@ -214,4 +238,13 @@ def _are_dicts(states: Any) -> bool:
 def _is_of_other_class(noise: ActionNoise, states: Any) -> bool:
     saved = [numbers.get("class") for numbers in states] if _are_dicts(states) else []
     own = [type(single).__name__ for single in _single(noise)]
+    if _is_unbatched(noise, states):
+        return True
     return len(saved) == len(own) and all(isinstance(name, str) for name in saved) and saved != own
+
+
+def _is_unbatched(noise: ActionNoise, states: Any) -> bool:
+    """:return: Whether a checkpoint has a state for each environment, and this noise one for all of them"""
+    known = ("PinkActionNoise", "NormalActionNoise")
+    saved = [numbers.get("class") for numbers in states] if _are_dicts(states) else []
+    return isinstance(noise, BatchedNoise) and len(saved) == noise.n_envs and all(name in known for name in saved)

@@ -6,6 +6,7 @@ Importing this module registers their ids. A simulator is imported when one of i
 
 from gymnasium.envs.registration import register, registry
 
+from sb3_clearning.envs.batched import BatchedGridworld, BatchedPointMaze
 from sb3_clearning.envs.goal_from_observation import GoalFromObservation
 from sb3_clearning.envs.goal_sampler import GoalSampler
 from sb3_clearning.envs.noisy_goal import NoisyGoal
@@ -25,15 +26,25 @@ _TASKS = {
 }
 
 TASK_IDS = tuple(_TASKS)
+#: Not one of the paper's: the single environment of `BatchedPointMaze`.
+_OTHERS = {"PointMaze-v0": ("point_maze:PointMaze", 300)}
 
 
 def register_tasks() -> None:
     """Register the ids of all tasks. Importing `sb3_clearning.envs` does this; another call has no effect."""
-    for task_id, (place, episode_length) in _TASKS.items():
+    for task_id, (place, episode_length) in {**_TASKS, **_OTHERS}.items():
         if task_id not in registry:
             register(task_id, entry_point=f"sb3_clearning.envs.{place}", max_episode_steps=episode_length)
 
 
 register_tasks()
 
-__all__ = ["TASK_IDS", "GoalFromObservation", "GoalSampler", "NoisyGoal", "register_tasks"]
+__all__ = [
+    "TASK_IDS",
+    "BatchedGridworld",
+    "BatchedPointMaze",
+    "GoalFromObservation",
+    "GoalSampler",
+    "NoisyGoal",
+    "register_tasks",
+]

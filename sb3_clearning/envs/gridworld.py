@@ -22,6 +22,17 @@ def cell_of(observation: np.ndarray) -> np.ndarray:
     return np.clip(np.floor(np.asarray(observation) + 0.5), 0, SIZE - 1).astype(np.int64)
 
 
+def random_move(action: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """:return: Moves (..., 2) of continuous actions, probabilities with a sign, by uniform random numbers of the same shape"""
+    return np.sign(action).astype(np.int64) * (uniform < np.abs(action))
+
+
+def measure(cell: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """:return: Noisy observations (..., 2) of cells, by uniform random numbers of the same shape"""
+    # A hair less than the whole cell, or float32 would round a few observations into the next one.
+    return (cell + (uniform - 0.5) * (1 - 1e-6)).astype(np.float32)
+
+
 def all_cells() -> np.ndarray:
     """:return: All cells in the order of tables over cells, (25, 2)"""
     return np.stack(np.meshgrid(np.arange(SIZE), np.arange(SIZE), indexing="ij"), axis=-1).reshape(-1, 2)
@@ -93,7 +104,7 @@ class ContinuousGridworld(GoalTask):
 
     def _advance(self, action: np.ndarray) -> None:
         if not self._discrete:
-            action = np.sign(action).astype(np.int64) * (self.np_random.random(2) < np.abs(action))
+            action = random_move(action, self.np_random.random(2))
         self._enter(next_cell(self._cell, action))
 
     def _enter(self, cell: np.ndarray) -> None:
@@ -101,8 +112,7 @@ class ContinuousGridworld(GoalTask):
         self._cell, self._seen = cell, self._measure(cell)
 
     def _measure(self, cell: np.ndarray) -> np.ndarray:
-        # A hair less than the whole cell, or float32 would round a few observations into the next one.
-        return (cell + (self.np_random.random(2) - 0.5) * (1 - 1e-6)).astype(np.float32)
+        return measure(cell, self.np_random.random(2))
 
     def _observe(self) -> np.ndarray:
         return self._seen.copy()

@@ -6,6 +6,7 @@ from scipy import stats
 from stable_baselines3.common.noise import VectorizedActionNoise
 
 from sb3_clearning.common.noise import PinkActionNoise, PinkUniformActions, pink_noise
+from tests.support.noise_law import autocorrelation, spectral_slope
 
 
 @pytest.fixture(autouse=True)
@@ -17,27 +18,9 @@ def _roll(noise: PinkActionNoise, steps: int) -> np.ndarray:
     return np.stack([noise() for _ in range(steps)])
 
 
-def _spectral_slope(sequences: np.ndarray) -> float:
-    """Slope of log power over log frequency, averaged over the sequences' periodograms; ``(length, n)``."""
-    power = (np.abs(np.fft.rfft(sequences, axis=0)) ** 2).mean(axis=1)
-    frequencies = np.fft.rfftfreq(len(sequences))
-    # Without the mean and the Nyquist frequency, whose periodograms are real and follow another law
-    return float(stats.linregress(np.log(frequencies[1:-1]), np.log(power[1:-1])).slope)
-
-
-def _autocorrelation(length: int, beta: float, lag: int) -> float:
-    """The analytic one: a plain sum of cosines over the circular spectrum (Wiener-Khinchin)."""
-    numerator = denominator = 0.0
-    for k in range(length):
-        power = (max(min(k, length - k), 1) / length) ** -beta
-        numerator += power * np.cos(2 * np.pi * k * lag / length)
-        denominator += power
-    return numerator / denominator
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 2.0])
 def test_the_spectrum_falls_as_one_over_f_to_the_beta(beta: float) -> None:
-    assert _spectral_slope(pink_noise(256, (2000,), beta)) == pytest.approx(-beta, abs=0.03)
+    assert spectral_slope(pink_noise(256, (2000,), beta)) == pytest.approx(-beta, abs=0.03)
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 64])
@@ -50,11 +33,11 @@ def test_every_step_is_standard_normal(length: int, beta: float) -> None:
 
 
 @pytest.mark.parametrize(("length", "beta"), [(50, 1.0), (33, 1.0), (50, 0.0)])
-def test_autocorrelation_is_the_analytic_one(length: int, beta: float) -> None:
+def testautocorrelation_is_the_analytic_one(length: int, beta: float) -> None:
     sequences = pink_noise(length, (20_000,), beta)
     for lag in (1, 2, 10):
         measured = np.mean(sequences[3] * sequences[3 + lag])
-        assert measured == pytest.approx(_autocorrelation(length, beta, lag), abs=0.03)
+        assert measured == pytest.approx(autocorrelation(length, beta, lag), abs=0.03)
 
 
 def test_beta_zero_is_white() -> None:
@@ -81,14 +64,14 @@ def test_sigma_scales_each_dimension_and_dimensions_are_independent() -> None:
 
 def test_steps_of_an_episode_form_one_pink_sequence() -> None:
     noise = PinkActionNoise(np.ones(200), length=128)
-    assert _spectral_slope(_roll(noise, 128)) == pytest.approx(-1, abs=0.05)
+    assert spectral_slope(_roll(noise, 128)) == pytest.approx(-1, abs=0.05)
 
 
 def test_a_new_sequence_when_the_old_one_runs_out() -> None:
     sequences = _roll(PinkActionNoise(np.ones(5000), length=3), 6).reshape(2, 3, 5000)
     # Within a sequence steps are correlated, across the seam they are not (nor repeated)
     within = np.corrcoef(sequences[0, 1], sequences[0, 2])[0, 1]
-    assert within == pytest.approx(_autocorrelation(3, 1.0, 1), abs=0.05)
+    assert within == pytest.approx(autocorrelation(3, 1.0, 1), abs=0.05)
     for step in range(3):
         assert abs(np.corrcoef(sequences[0, 2], sequences[1, step])[0, 1]) < 0.06
 
@@ -118,7 +101,7 @@ def test_resetting_one_env_leaves_the_others_sequences_alone() -> None:
     noise.reset([0])
     after = noise()
     assert abs(np.corrcoef(before[0], after[0])[0, 1]) < 0.06
-    assert np.corrcoef(before[1], after[1])[0, 1] == pytest.approx(_autocorrelation(100, 1.0, 1), abs=0.05)
+    assert np.corrcoef(before[1], after[1])[0, 1] == pytest.approx(autocorrelation(100, 1.0, 1), abs=0.05)
 
 
 def test_the_global_seed_makes_it_reproducible() -> None:
@@ -174,7 +157,7 @@ def test_warm_up_actions_have_the_noise_s_correlation_in_time(beta: float) -> No
     actions = PinkUniformActions(n_envs=500, action_dim=10, length=50, beta=beta)
     first, second = actions().ravel(), actions().ravel()
     # Spearman's correlation of a bivariate normal with correlation r is 6/pi asin(r/2); ranks ignore the uniform map
-    expected = 6 / np.pi * np.arcsin(_autocorrelation(50, beta, 1) / 2)
+    expected = 6 / np.pi * np.arcsin(autocorrelation(50, beta, 1) / 2)
     assert stats.spearmanr(first, second).statistic == pytest.approx(expected, abs=0.05)
 
 

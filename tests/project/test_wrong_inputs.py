@@ -36,7 +36,7 @@ from sb3_clearning import (
     losses,
 )
 from sb3_clearning.common.input_scaling import fit_extractors
-from sb3_clearning.envs import GoalFromObservation, GoalSampler, NoisyGoal
+from sb3_clearning.envs import BatchedGridworld, BatchedPointMaze, GoalFromObservation, GoalSampler, NoisyGoal
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
 
@@ -341,6 +341,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.load", lambda: filled().load("no such file"), "There is no file"),
     ("GoalReplayBuffer.load", lambda: filled().load(__file__), "was not written by sb3_clearning"),
     # -- noise
+    ("PinkActionNoise.batched", lambda: PinkActionNoise(np.ones(2)).batched(0), "`n_envs` must be at least 1"),
     ("PinkActionNoise", lambda: PinkActionNoise(0.1), "one value per action dimension"),  # type: ignore[arg-type]
     ("PinkActionNoise", lambda: PinkActionNoise(np.array([])), "one value per action dimension"),
     ("PinkActionNoise", lambda: PinkActionNoise("loud"), "sigma must be an array of numbers"),  # type: ignore[arg-type]
@@ -431,6 +432,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, th.zeros(3), 0.9, 0.5), "batches of different sizes"),
     ("losses.hindsight_q_loss", lambda: losses.hindsight_q_loss(LOGITS, LOGITS, LOGITS, 0.9, 2.0), "`lambda_` must be at least 0"),
     # -- the wrappers; more in test_wrappers.py
+    ("BatchedPointMaze", lambda: BatchedPointMaze(0), "`n_envs` must be at least 1"),
+    ("BatchedPointMaze", lambda: BatchedPointMaze(2).step(np.zeros((3, 2))), "takes actions of shape \\(2, 2\\)"),
+    ("BatchedGridworld", lambda: BatchedGridworld("two"), "`n_envs` must be"),  # type: ignore[arg-type]
     ("GoalFromObservation", lambda: GoalFromObservation(PointEnv()), "is a goal env already"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop=[9]), "9"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), goal_sampler="far"), "Unknown goal_sampler 'far'"),
