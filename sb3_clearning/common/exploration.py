@@ -126,25 +126,23 @@ class GoalExploration(ResumableTD3):
         next_obs = new_obs if normalize is None else normalize.get_original_obs()
         assert isinstance(next_obs, dict)
         check_observations(next_obs)
-        first_obs = starts = next_obs
+        first_obs = next_obs
         if dones.any():
-            ended = np.flatnonzero(dones)
-            next_obs = self._with_final_observations(next_obs, ended, infos)
-            if normalize is not None:
-                # Rounded as the final ones are, so that the buffer can compare them.
-                starts = normalize.unnormalize_obs(new_obs)  # type: ignore[assignment]
-            self._warmup.reset(ended.tolist())
+            next_obs = {key: value.copy() for key, value in next_obs.items()}
+            for env in np.flatnonzero(dones):
+                final = infos[env].get("terminal_observation")
+                if final is not None:
+                    check_observations(final)
+                    final = final if normalize is None else normalize.unnormalize_obs(final)
+                    for key in next_obs:
+                        next_obs[key][env] = final[key]
+            self._warmup.reset(np.flatnonzero(dones).tolist())
 
-        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos, starts)  # type: ignore[arg-type, call-arg]
         after = goal_distance(next_obs["achieved_goal"], obs["desired_goal"])
-        false_ends = replay_buffer.false_ends  # type: ignore[attr-defined]
-        if self._distances.starting() or len(false_ends):
-            before = goal_distance(obs["achieved_goal"], obs["desired_goal"])
-            after[false_ends] = before[false_ends]
-        else:
-            before = after
+        before = goal_distance(obs["achieved_goal"], obs["desired_goal"]) if self._distances.starting() else after
         pieces = self._distances.pieces(dones)
         self._distances.step(before, after, dones | pieces)
+        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
 
         self._last_obs = new_obs
         if normalize is not None:
@@ -158,22 +156,6 @@ class GoalExploration(ResumableTD3):
         self.ep_success_buffer.extend(info["is_success"] for info in infos if "is_success" in info)
         if self._logs_pieces:
             self.dump_logs()
-
-    def _with_final_observations(
-        self, next_obs: dict[str, np.ndarray], ended: np.ndarray, infos: list[dict[str, Any]]
-    ) -> dict[str, np.ndarray]:
-        """:return: The observations with the final ones where an episode ended, if the environment handed them over"""
-        envs = [env for env in ended.tolist() if infos[env].get("terminal_observation") is not None]
-        next_obs = {key: value.copy() for key, value in next_obs.items()}
-        if envs:
-            given = [infos[env]["terminal_observation"] for env in envs]
-            final: Any = {key: np.stack([np.asarray(one[key]) for one in given]) for key in next_obs}
-            check_observations(final)
-            if self._vec_normalize_env is not None:
-                final = self._vec_normalize_env.unnormalize_obs(final)
-            for key, value in next_obs.items():
-                value[envs] = final[key].reshape(len(envs), *value.shape[1:])
-        return next_obs
 
     def noises(self) -> ModelNoises:
         """:return: The noises, for checkpoints"""

@@ -1,7 +1,6 @@
 """EpisodeRing: a ring of transitions of parallel environments, and how steps and episodes are added."""
 
 import copy
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,28 +22,17 @@ class EpisodeRing(RingStorage):
         reward: np.ndarray,
         done: np.ndarray,
         infos: list[dict[str, Any]],
-        first_obs: dict[str, np.ndarray] | None = None,
     ) -> None:
         """
         Add one step of every environment.
-
-        A final observation that equals the first one of the next episode is false: the environment was reset before it was
-        read. It is not stored, and the episode ends one step earlier.
 
         :param obs: ``(n_envs, …)`` per key
         :param next_obs: Where ``done``, the final observations and not those of the reset
         :param action: Scaled to [-1, 1]
         :param reward: Not read
         :param infos: Read only for ``TimeLimit.truncated``
-        :param first_obs: Where ``done``, the first observations of the next episodes. Without them, a false final observation
-            is found when the next step is added
         """
         self._check_step(obs, next_obs, action, done, infos)
-        self.false_ends = np.zeros(0, dtype=np.int64)
-        if self._unverified.any():
-            envs = self._unverified.nonzero()[0]
-            self._drop_ends(envs[self._equals_newest(obs, envs)], self._unverified)
-            self._unverified[:] = 0
         n_envs, first = self.n_envs, self.pos * self.n_envs
         rows = self.rows[first : first + n_envs]
         # One call for all keys: with few environments, the number of calls is what a step costs.
@@ -73,16 +61,7 @@ class EpisodeRing(RingStorage):
             self.pos = 0
         ended = np.asarray(done).nonzero()[0]
         if len(ended):
-            self._end(ended, infos, first_obs)
-
-    def _end(self, ended: np.ndarray, infos: list[dict[str, Any]], first_obs: dict[str, np.ndarray] | None) -> None:
-        """End the episodes of environments, given by index, after the newest step."""
-        lengths = self.episode_steps.copy()
-        self._close(ended, np.array([not infos[env].get("TimeLimit.truncated", False) for env in ended.tolist()]))
-        if first_obs is None:
-            self._unverified[ended] = lengths[ended]
-        else:
-            self._drop_ends(ended[self._equals_newest(first_obs, ended)], lengths)
+            self._close(ended, np.array([not infos[env].get("TimeLimit.truncated", False) for env in ended.tolist()]))
 
     def _check_step(
         self, obs: dict[str, np.ndarray], next_obs: dict[str, np.ndarray], action: np.ndarray, done: np.ndarray, infos: list
@@ -131,89 +110,17 @@ class EpisodeRing(RingStorage):
             stored[slots] = stored[envs]
         self.slot_terminated[slots] = terminated
         self.next_slot[newest * self.n_envs + envs] = slots
-        self._mark_end(envs, self.episode_steps[envs], newest)
+        # Mark the episodes' rows with their end: one slice, or two over the ring's seam. One write per step, amortized.
+        episode_end = self.episode_end.reshape(self.buffer_size, self.n_envs)
+        lengths = np.minimum(self.episode_steps[envs], self.buffer_size).tolist()
+        together = [envs] if len(set(lengths)) == 1 else envs.tolist()
+        for length, env in zip(lengths, together, strict=False):
+            start = newest + 1 - length
+            episode_end[max(start, 0) : newest + 1, env] = newest
+            if start < 0:
+                episode_end[start:, env] = newest
         self.in_progress[envs] = False
         self.episode_steps[envs] = 0
-
-    def _mark_end(self, envs: np.ndarray, lengths: np.ndarray, end: int) -> None:
-        """Mark the rows of episodes, the last of which is at the ring position ``end``. One write per step, amortized."""
-        lengths = np.minimum(lengths, self.buffer_size)
-        if len(set(lengths.tolist())) == 1:  # one slice, or two over the ring's seam
-            episode_end = self.episode_end.reshape(self.buffer_size, self.n_envs)
-            start = end + 1 - int(lengths[0])
-            episode_end[max(start, 0) : end + 1, envs] = end
-            if start < 0:
-                episode_end[start:, envs] = end
-        else:
-            steps_back = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            self.episode_end[(end - steps_back) % self.buffer_size * self.n_envs + np.repeat(envs, lengths)] = end
-
-    def _equals_newest(self, obs: dict[str, np.ndarray], envs: np.ndarray) -> np.ndarray:
-        """:return: For each of the environments whether all keys equal its newest next observation, as they are stored"""
-        equal = np.ones(len(envs), dtype=bool)
-        for key in self.obs_shape:
-            newest = self.slot_rows[envs, self.columns[key]] if key in self.columns else self.slot_non_float[key][envs]
-            given = obs[key].reshape(self.n_envs, -1)[envs].astype(newest.dtype)
-            equal &= (given == newest.reshape(len(envs), -1)).all(axis=1)
-        return equal
-
-    def _drop_ends(self, envs: np.ndarray, lengths: np.ndarray) -> None:
-        """
-        Remove the newest transition of environments, whose episodes it ended: its next state is false.
-
-        A ring has no holes, so the row becomes a copy of a true transition, in an episode of one step: of the one before it
-        or, at the very first step, of another environment's.
-
-        :param lengths: ``(n_envs,)``, the numbers of steps in the episodes
-        """
-        if not len(envs):
-            return
-        self._warn_of_false_ends()
-        self.false_ends = envs
-        newest, before = ((self.pos - back) % self.buffer_size for back in (1, 2))
-        rows = newest * self.n_envs + envs
-        if self.size() > 1:
-            donors = before * self.n_envs + envs
-            longer = lengths[envs] > 1
-            self._end_before(rows[longer], donors[longer])
-            if longer.any():
-                self._mark_end(envs[longer], np.minimum(lengths[envs[longer]], self.buffer_size) - 1, before)
-        else:
-            others = np.setdiff1d(np.arange(self.n_envs), envs)
-            if not len(others):
-                self.reset()  # nothing that is stored is true
-                return
-            donors = newest * self.n_envs + np.resize(others, len(envs))
-        slots, sources = self.next_slot[rows], self.next_slot[donors]
-        self.rows[rows] = self.rows[donors]
-        self.slot_rows[slots] = self.slot_rows[sources]
-        for key, stored in self.non_float.items():
-            stored[rows] = stored[donors]
-            self.slot_non_float[key][slots] = self.slot_non_float[key][sources]
-        self.slot_terminated[slots] = (sources >= self.n_envs) & self.slot_terminated[sources]
-        self.episode_end[rows] = newest
-
-    def _end_before(self, rows: np.ndarray, before: np.ndarray) -> None:
-        """Truncate episodes at the transitions ``before``: the states of the rows that follow are the final ones."""
-        self.reserve_slots(len(rows))
-        slots = [self.free_slots.pop() for _ in range(len(rows))]
-        self.slot_rows[slots] = self.rows[rows, : self.n_features]
-        for key, stored in self.slot_non_float.items():
-            stored[slots] = self.non_float[key][rows]
-        self.slot_terminated[slots] = False
-        self.next_slot[before] = slots
-
-    def _warn_of_false_ends(self) -> None:
-        if self._warned:
-            return
-        self._warned = True
-        warnings.warn(
-            "The final observation of an episode equals the first one of the next episode: the environment was reset before "
-            "its final observation was read. Such observations are not used; the episodes end one step earlier. To keep them, "
-            "IsaacLab needs `compute_final_obs = True` in the environment's configuration. Other vectorized environments have "
-            'to copy the final observation into `infos[i]["terminal_observation"]` before the reset.',
-            stacklevel=5,
-        )
 
     def reserve_slots(self, n: int) -> None:
         """:param n: How many slots must be free; their number is doubled until they are"""
@@ -230,7 +137,6 @@ class EpisodeRing(RingStorage):
 
     def truncate_last_trajectory(self) -> None:
         """Truncate the episodes in progress: the environments are about to be reset or replaced."""
-        self._unverified[:] = 0  # what comes next need not follow
         self._truncate(self.in_progress)
 
     def add_transitions(self, transitions: Transitions) -> int:
@@ -278,7 +184,7 @@ class EpisodeRing(RingStorage):
             (array, span, array[span][: max(filled - (span.start or 0), 0)].copy()) for array in arrays for span in spans
         ]
         indices = [(array, array[:filled].copy()) for array in (self.next_slot, self.episode_end)]
-        names = ("slot_rows", "slot_non_float", "slot_terminated", "free_slots", "in_progress", "episode_steps", "_unverified")
+        names = ("slot_rows", "slot_non_float", "slot_terminated", "free_slots", "in_progress", "episode_steps")
         small = {name: copy.deepcopy(getattr(self, name)) for name in (*names, "total_added", "full", "pos")}
         try:
             yield

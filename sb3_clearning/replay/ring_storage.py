@@ -53,7 +53,6 @@ class RingStorage(DictReplayBuffer):
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
 
-        self._warned = False
         self.columns: dict[str, slice] = {}
         self.n_features = 0
         for key, space in self.observation_space.spaces.items():
@@ -105,13 +104,6 @@ class RingStorage(DictReplayBuffer):
         self.in_progress = np.zeros(self.n_envs, dtype=bool)
         self.episode_steps = np.zeros(self.n_envs, dtype=np.int64)
         self._pending = np.arange(self.n_envs, dtype=np.int32)
-        self._expect_no_ends()
-
-    def _expect_no_ends(self) -> None:
-        #: The environments whose final observation was found to be false at the newest step.
-        self.false_ends = np.zeros(0, dtype=np.int64)
-        # The lengths of the episodes that ended at the newest step, whose final observations were not compared yet; else 0.
-        self._unverified = np.zeros(self.n_envs, dtype=np.int64)
 
     def _warn_if_too_large(self) -> None:
         arrays = (self.rows, self.next_slot, self.episode_end, *self.non_float.values())
@@ -176,7 +168,7 @@ class RingStorage(DictReplayBuffer):
     @property
     def immutable_until(self) -> int:
         """:return: The first step that can still change: the start of the oldest episode in progress"""
-        longest = int(np.maximum(self.episode_steps * self.in_progress, self._unverified).max())
+        longest = int(self.episode_steps[self.in_progress].max()) if self.has_open_episodes else 0
         return self.total_added - min(longest, self.size())
 
     # -- reading -----------------------------------------------------------------------------------------------------------
@@ -263,9 +255,6 @@ class RingStorage(DictReplayBuffer):
         """:param state: What pickle saved"""
         self.__dict__.update({_OLD_NAMES.get(name, name): value for name, value in state.items()})
         self._describe_columns()
-        if "_unverified" not in self.__dict__:
-            self._expect_no_ends()
-        self.__dict__.setdefault("_warned", False)
         # Early pickles lack `total_added`: any number that gives the position and the size will do.
         self.__dict__.setdefault("total_added", self.pos + (self.buffer_size if self.full else 0))
         size = self.buffer_size * self.n_envs
