@@ -157,9 +157,11 @@ def _checked_results(results: Mapping[str, float] | None) -> dict[str, float]:
     if not isinstance(results, Mapping):
         raise ValueError(f"`results` must be a dict as `evaluate_goals` returns, not {type(results).__name__}.")
     try:
-        return {str(name): float(value) for name, value in results.items()}
+        numbers = {str(name): float(value) for name, value in results.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(f"`results` must have a number for each name, as `evaluate_goals` returns ({error}).") from error
+    # Those that the environment does not report are NaN, which is not in the metadata's format.
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _checked_film(film: str | pathlib.Path | None) -> pathlib.Path | None:
@@ -187,8 +189,6 @@ def _card(model: GoalAlgorithm, repo_id: str, results: dict[str, float], film: p
     from huggingface_hub import EvalResult, ModelCardData
 
     algorithm, named = type(model).__name__, env_id or "custom-environment"
-    # A NaN is no result, and not in the metadata's format.
-    finite = {name: value for name, value in results.items() if math.isfinite(value)}
     measured = [
         EvalResult(
             task_type="reinforcement-learning",
@@ -199,7 +199,7 @@ def _card(model: GoalAlgorithm, repo_id: str, results: dict[str, float], film: p
             metric_name=_METRIC_NAMES.get(name, name),
             metric_value=round(value, 4),
         )
-        for name, value in finite.items()
+        for name, value in results.items()
     ]
     # With the library "stable-baselines3" the Hub would show code that loads a .zip.
     data = ModelCardData(
