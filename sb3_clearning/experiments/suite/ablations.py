@@ -1,7 +1,9 @@
 """Variants of CLearning for the ablation and the trials only."""
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
+import numpy as np
 import torch as th
 
 from sb3_clearning.clearning.clearning import CLearning
@@ -52,6 +54,22 @@ class _FastActorGoalsUpdater(_ActorGoalsUpdater, FastClassifierUpdater):
     definition = _ActorGoalsUpdater
 
 
+class _EntropyUpdater(ClassifierUpdater):
+    model: "EntropyActor"
+
+    def actor_step(self, batch: GoalBatch) -> th.Tensor:
+        model = self.model
+        actions, log_prob = model.actor.action_log_prob(batch.observations)
+        with th.no_grad():
+            features = model.critic.extract_features(batch.observations, model.critic.features_extractor)
+        logits = model.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
+        self.descend_actor(self.actor_loss(logits) + model.ent_coef * log_prob.mean())
+        # The gradient of SAC's loss for the logarithm of the coefficient: the entropy is held at -action_dim / 2.
+        excess = -float(log_prob.detach().mean()) + actions.shape[1] / 2
+        model.ent_coef *= math.exp(-model.lr_schedule(1.0) * excess)
+        return logits.detach()
+
+
 class FirstClassifierActor(CLearning):
     """CLearning whose actor ascends the first classifier alone, as TD3's does, and not the smallest of both."""
 
@@ -81,3 +99,20 @@ class RandomGoalsActor(CommandedGoalsActor):
     """CLearning whose actor is trained for random goals alone, and not for next and future states."""
 
     actor_goals = {"random": 1.0}
+
+
+class EntropyActor(CLearning):
+    """CLearning whose stochastic actor has SAC's entropy bonus, with an automatic coefficient."""
+
+    updater_class = _EntropyUpdater
+    ent_coef = 0.1
+
+
+class SomeUniformActions(CLearning):
+    """CLearning that explores with uniformly random actions instead of the actor's in a fifth of the steps."""
+
+    def _sample_action(self, *arguments: Any, **named_arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+        scaled = super()._sample_action(*arguments, **named_arguments)[1]
+        if self.num_timesteps >= self.learning_starts and self.action_space.np_random.random() < 0.2:
+            scaled = self.policy.scale_action(self._uniform_actions(len(scaled)))
+        return self.policy.unscale_action(scaled), scaled
