@@ -59,7 +59,7 @@ class _EntropyUpdater(ClassifierUpdater):
 
     def actor_step(self, batch: GoalBatch) -> th.Tensor:
         model = self.model
-        actions, log_prob = model.actor.action_log_prob(batch.observations)
+        actions, log_prob = model.actor.action_log_prob(batch.observations)  # type: ignore[operator]
         with th.no_grad():
             features = model.critic.extract_features(batch.observations, model.critic.features_extractor)
         logits = model.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
