@@ -5,12 +5,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 
 from sb3_clearning.clearning.clearning import CLearning
 from sb3_clearning.clearning.fast_updater import FastClassifierUpdater
 from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.files.json_values import register_class
 from sb3_clearning.losses import importance_weight
 from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 
 
 class AppendixShares(CLearning):
@@ -116,3 +119,60 @@ class SomeUniformActions(CLearning):
         if self.num_timesteps >= self.learning_starts and self.action_space.np_random.random() < 0.2:
             scaled = self.policy.scale_action(self._uniform_actions(len(scaled)))
         return self.policy.unscale_action(scaled), scaled
+
+
+class MovingGoalsBuffer(GoalReplayBuffer):
+    """
+    Half of the transitions are drawn from those after which something moves that rarely does. Random goals are drawn from the
+    same distribution: the fixed point is p+(g | s, a) / p(g) for that p(g), whatever p(s, a) is.
+    """
+
+    #: How many steps ahead to look, how many transitions to choose one from, and what counts as motion, in the goal's unit.
+    AHEAD, CANDIDATES, MOTION = 10, 16, 1e-3
+
+    def _draw(self, shape: tuple[int, ...]) -> np.ndarray:
+        drawn = super()._draw((self.CANDIDATES, *shape))
+        ahead = self._ahead(drawn, np.minimum(self._steps_left(drawn), self.AHEAD))
+        moved = np.abs(self._reached_goals(ahead) - self._reached_goals(drawn)) > self.MOTION
+        rare = moved.mean(axis=tuple(range(moved.ndim - 1))) < 0.5
+        first = np.argmax(moved[..., rare].any(axis=-1), axis=0)[None] if rare.any() else np.zeros((1, *shape), dtype=np.int64)
+        chosen = np.take_along_axis(drawn, first, axis=0)[0]
+        return np.where(np.random.random_sample(shape) < 0.5, chosen, drawn[0])
+
+
+register_class("sb3_clearning.experiments.MovingGoalsBuffer", MovingGoalsBuffer)
+
+
+class MovingGoals(CLearning):
+    """CLearning that draws transitions more often after which something moves that rarely does."""
+
+    def _setup_model(self) -> None:
+        self.replay_buffer_class = MovingGoalsBuffer
+        super()._setup_model()
+
+
+class WithoutAchievedGoal(CLearning):
+    """CLearning whose networks do not see the achieved goal, which the observation repeats in these tasks."""
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        space = self.observation_space
+        assert isinstance(space, spaces.Dict)
+        assert next(iter(space.spaces)) == "achieved_goal"
+        n_goal = spaces.flatdim(space["achieved_goal"])
+        # Inputs are the second axis of both: (outputs, inputs) of an actor, (classifiers, inputs, outputs) of the classifiers.
+        for layers in (self.actor.mu, self.actor_target.mu, self.critic.classifiers, self.critic_target.classifiers):
+            _hold_at_zero(next(layers.parameters()), n_goal)
+
+
+def _hold_at_zero(weight: th.nn.Parameter, n_inputs: int) -> None:
+    with th.no_grad():
+        weight[:, :n_inputs] = 0.0
+
+    def without_inputs(gradient: th.Tensor) -> th.Tensor:
+        gradient = gradient.clone()
+        gradient[:, :n_inputs] = 0.0
+        return gradient
+
+    if weight.requires_grad:
+        weight.register_hook(without_inputs)
