@@ -1,5 +1,6 @@
 """Acting in the environment and storing its steps."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from stable_baselines3.common.type_aliases import RolloutReturn
 from sb3_clearning.checks import check_finite, check_observations
 from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument, vectorized_noise
 from sb3_clearning.common.policies import CLearningPolicy
+from sb3_clearning.false_ends import ends_are_false, equal_rows
 from sb3_clearning.goal_spaces import goal_distance
 from sb3_clearning.runs.model_state import DivergedError
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
@@ -126,29 +128,72 @@ class GoalExploration(ResumableTD3):
         next_obs = new_obs if normalize is None else normalize.get_original_obs()
         assert isinstance(next_obs, dict)
         check_observations(next_obs)
-        first_obs = next_obs
+        first_obs, known = next_obs, infos
+        false_ends = np.zeros(0, dtype=np.int64)
         if dones.any():
-            next_obs = {key: value.copy() for key, value in next_obs.items()}
-            for env in np.flatnonzero(dones):
-                final = infos[env].get("terminal_observation")
-                if final is not None:
-                    check_observations(final)
-                    final = final if normalize is None else normalize.unnormalize_obs(final)
-                    for key in next_obs:
-                        next_obs[key][env] = final[key]
-            self._warmup.reset(np.flatnonzero(dones).tolist())
+            ended = np.flatnonzero(dones)
+            next_obs, false_ends = self._with_final_observations(obs, new_obs, next_obs, ended, infos)  # type: ignore[arg-type]
+            for env in false_ends.tolist():  # the buffer's word for an unknown final observation
+                known = [*infos] if known is infos else known
+                known[env] = {**infos[env], "terminal_observation": None}
+            self._warmup.reset(ended.tolist())
 
         after = goal_distance(next_obs["achieved_goal"], obs["desired_goal"])
-        before = goal_distance(obs["achieved_goal"], obs["desired_goal"]) if self._distances.starting() else after
+        before = after
+        if len(false_ends) or self._distances.starting():
+            before = goal_distance(obs["achieved_goal"], obs["desired_goal"])
+            after[false_ends] = before[false_ends]
         pieces = self._distances.pieces(dones)
         self._distances.step(before, after, dones | pieces)
-        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
+        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, known)  # type: ignore[arg-type]
 
         self._last_obs = new_obs
         if normalize is not None:
             self._last_original_obs = first_obs
         if pieces.any():
             self._log_pieces([infos[env] for env in np.flatnonzero(pieces)])
+
+    def _with_final_observations(
+        self,
+        obs: dict[str, np.ndarray],
+        new_obs: dict[str, np.ndarray],
+        next_obs: dict[str, np.ndarray],
+        ended: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """
+        :param new_obs: As the environment gave them
+        :param next_obs: The same before normalization
+        :param ended: The environments whose episodes ended
+        :return: ``next_obs`` with the final observations where they are given, and the environments where they are false
+        """
+        given = [infos[env].get("terminal_observation") for env in ended.tolist()]
+        has = np.array([one is not None for one in given])
+        envs, given = ended[has], [one for one in given if one is not None]
+        missing = ended[~has]
+        if not len(envs):
+            return next_obs, missing
+        final: Any = {
+            key: np.stack([np.asarray(one[key]) for one in given]).reshape(len(envs), *value.shape[1:])
+            for key, value in new_obs.items()
+        }
+        check_observations(final)
+        equal = equal_rows(final, {key: value[envs] for key, value in new_obs.items()})
+        if equal.any():
+            where = envs[equal]
+            false = ends_are_false(*({key: value[where] for key, value in one.items()} for one in (obs, next_obs)))
+            # Whatever its values: a row of the array that has the new observations was overwritten by them.
+            views = [
+                np.may_share_memory(np.asarray(one["observation"]), new_obs["observation"])
+                for one in itertools.compress(given, equal)
+            ]
+            missing = np.concatenate([missing, where[false | views]])
+        if self._vec_normalize_env is not None:
+            final = self._vec_normalize_env.unnormalize_obs(final)
+        next_obs = {key: value.copy() for key, value in next_obs.items()}
+        for key, value in next_obs.items():
+            value[envs] = final[key]
+        return next_obs, missing
 
     def _log_pieces(self, infos: list[dict[str, Any]]) -> None:
         """Log long episodes before they end. SB3 logs at the end of episodes only."""
