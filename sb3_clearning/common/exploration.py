@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
-from stable_baselines3.common.type_aliases import RolloutReturn
+from stable_baselines3.common.type_aliases import RolloutReturn, TrainFreq, TrainFrequencyUnit
+from stable_baselines3.common.utils import should_collect_more_steps
+from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_clearning.checks import check_finite, check_observations
 from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument, vectorized_noise
@@ -48,18 +51,66 @@ class GoalExploration(ResumableTD3):
         if self.action_noise is not None:
             self.action_noise = vectorized_noise(self.action_noise, self.n_envs)
 
-    def collect_rollouts(self, *arguments: Any, **keywords: Any) -> RolloutReturn:
-        """Collect experience, as SB3 does."""
+    def collect_rollouts(
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        train_freq: TrainFreq,
+        replay_buffer: ReplayBuffer,
+        action_noise: ActionNoise | None = None,
+        learning_starts: int = 0,
+        log_interval: int | None = None,
+    ) -> RolloutReturn:
+        """
+        Collect experience, as SB3 does. Only environments whose episode ended are looped over, and a step logs once at most:
+        with thousands of environments, SB3's loops take longer than the policy.
+        """
+        self.policy.set_training_mode(False)
+        if env.num_envs > 1 and train_freq.unit != TrainFrequencyUnit.STEP:
+            raise ValueError("`train_freq` in episodes needs a single environment: give it in steps.")
+        num_collected_steps = num_collected_episodes = 0
+        callback.on_rollout_start()
         complete = False
         try:
-            result = super().collect_rollouts(*arguments, **keywords)
-            complete = result.continue_training
-            return result
+            while should_collect_more_steps(train_freq, num_collected_steps, num_collected_episodes):
+                actions, buffer_actions = self._sample_action(learning_starts, action_noise, env.num_envs)
+                new_obs, rewards, dones, infos = env.step(actions)
+                self.num_timesteps += env.num_envs
+                num_collected_steps += 1
+                callback.update_locals(locals())
+                if not callback.on_step():
+                    return RolloutReturn(num_collected_steps * env.num_envs, num_collected_episodes, False)
+                self._update_info_buffer(infos, dones)
+                self._store_transition(replay_buffer, buffer_actions, new_obs, rewards, dones, infos)  # type: ignore[arg-type]
+                self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+                self._on_step()
+                ended = np.flatnonzero(dones).tolist()
+                if ended:
+                    num_collected_episodes += len(ended)
+                    self._end_episodes(ended, action_noise, log_interval)
+            callback.on_rollout_end()
+            complete = True
+            return RolloutReturn(num_collected_steps * env.num_envs, num_collected_episodes, True)
         finally:
             if not complete:
                 # A callback or an error ended it after a step that was not stored, and the environment may be in another
                 # episode. The next call resets it, so that no future goal is of another episode.
                 self._last_obs = None
+
+    def _end_episodes(self, envs: list[int], action_noise: ActionNoise | None, log_interval: int | None) -> None:
+        """Count episodes that ended, start their noise again, and log if ``log_interval`` episodes are complete."""
+        before, self._episode_num = self._episode_num, self._episode_num + len(envs)
+        if isinstance(action_noise, VectorizedActionNoise):
+            action_noise.reset(envs)
+        elif action_noise is not None:
+            action_noise.reset()
+        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
+            self.dump_logs()
+
+    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
+        if dones is not None:
+            ended = np.flatnonzero(dones).tolist()
+            super()._update_info_buffer([infos[env] for env in ended], np.ones(len(ended), dtype=bool))
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1

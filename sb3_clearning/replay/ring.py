@@ -1,7 +1,6 @@
 """EpisodeRing: a ring of transitions of parallel environments, and how steps and episodes are added."""
 
 import copy
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -152,7 +151,14 @@ class EpisodeRing(RingStorage):
             stored[slots] = stored[envs]
         self.slot_terminated[slots] = terminated
         self.next_slot[newest * self.n_envs + envs] = slots
-        self._mark_end(envs, self.episode_steps[envs], newest)
+        lengths = self.episode_steps[envs]
+        self._mark_end(envs, lengths, newest)
+        if self.full and (longest := int(lengths.max())) > self.buffer_size:
+            self._warn_once(
+                f"The start of an episode was overwritten before its end: it has {longest} steps, and of the replay buffer's "
+                f"{self.buffer_size * self.n_envs} transitions each of {self.n_envs} environments has {self.buffer_size}. Set "
+                f"`buffer_size` to {longest * self.n_envs} or more."
+            )
         self.in_progress[envs] = False
         self.episode_steps[envs] = 0
 
@@ -180,9 +186,7 @@ class EpisodeRing(RingStorage):
         """
         if not len(envs):
             return
-        if not self._warned:
-            self._warned = True
-            warnings.warn(ADVICE, stacklevel=4)
+        self._warn_once(ADVICE)
         newest, before = ((self.pos - back) % self.buffer_size for back in (1, 2))
         rows = newest * self.n_envs + envs
         if self.size() > 1:

@@ -210,7 +210,7 @@ def test_every_caller_is_protected_also_in_a_full_ring_with_episodes_of_one_step
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_truthful_caller_is_never_suspected(whole: bool) -> None:
-    buffer = GoalReplayBuffer(10_000, _space(), spaces.Box(-1, 1, (1,)), n_envs=1000)
+    buffer = GoalReplayBuffer(100_000, _space(), spaces.Box(-1, 1, (1,)), n_envs=1000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _random_steps(buffer, 300, lie=False, end=0.1, whole=whole)
