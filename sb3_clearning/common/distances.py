@@ -30,6 +30,8 @@ class DistanceTracker:
 
     def __init__(self, n_envs: int, window: int = 100):
         self.episodes: deque[EpisodeDistances] = deque(maxlen=int(window))
+        #: Whether pieces of long episodes are logged, see :data:`LOGGED_STEPS`.
+        self.logs_pieces = False
         self._initial = np.zeros(n_envs)
         self._minimum = np.zeros(n_envs)
         self._sum = np.zeros(n_envs)

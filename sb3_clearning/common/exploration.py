@@ -28,7 +28,6 @@ class GoalExploration(ResumableTD3):
     noise_std: float
     warmup_noise: str
     _warmup: PinkUniformActions
-    _logs_pieces: bool
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading, too: ``noise_std`` may have been replaced."""
@@ -250,7 +249,7 @@ class GoalExploration(ResumableTD3):
         """Log long episodes before they end. SB3 logs at the end of episodes only."""
         assert self.ep_success_buffer is not None
         self.ep_success_buffer.extend(info["is_success"] for info in infos if "is_success" in info)
-        if self._logs_pieces:
+        if self._distances.logs_pieces:
             self.dump_logs()
 
     def noises(self) -> ModelNoises:
