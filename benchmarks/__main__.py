@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, int] = {
     "scaling-network": 1,
     "scaling-envs": 1,
     "solving": 1,
+    "throughput": 1,
 }
 #: Hours: only if it is named.
 LONG = ("solving",)
@@ -43,7 +44,7 @@ def run(name: str, quick: bool) -> list[Row]:
     """
     threads = BENCHMARKS[name]
     use_cores(threads)
-    from benchmarks import buffer, deploy, loading, solving, tasks, updates
+    from benchmarks import buffer, deploy, loading, many_envs, solving, tasks, updates
     from benchmarks.peers import set_threads
 
     set_threads(threads)
@@ -74,6 +75,7 @@ def run(name: str, quick: bool) -> list[Row]:
             for n_envs in (1, 4, 16, 64)
             for row in updates.loop(fetch, max(rounds // 3, 3), threads, steps=max(96 // n_envs, 6), n_envs=n_envs)
         ],
+        "throughput": lambda: many_envs.throughput(3 if quick else 5, (1, 16) if quick else (1, 16, 64, 256, 1024, 4096)),
     }
     return calls[name]()
 
