@@ -244,7 +244,7 @@ def test_numbers_that_were_changed_are_noticed(generate: ModuleType) -> None:
 
 
 def test_regions_are_whole(generate: ModuleType) -> None:
-    """A marker with a slip would leave its region as it is, for ever."""
+    """A marker with a slip would leave its region as it is, forever."""
     for page in PAGES:
         text = page.read_text()
         marks = re.findall(r"<!-- (/?)(\w+)(?:: \w+)? -->", text)

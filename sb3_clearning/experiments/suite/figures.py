@@ -23,8 +23,8 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
     lines = -(-len(scores.tasks) // columns)
     figure = Figure(figsize=(3.4 * columns, 2.8 * lines + 0.6), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    greys = max(len(scores.methods), 30)
-    colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / greys:.2f}" for place, m in enumerate(scores.methods)}
+    grays = max(len(scores.methods), 30)
+    colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / grays:.2f}" for place, m in enumerate(scores.methods)}
     for panel in panels[len(scores.tasks) :]:
         panel.axis("off")
     for panel, task in zip(panels, scores.tasks, strict=False):
