@@ -329,12 +329,3 @@ def test_names_with_a_trailing_underscore_are_shown_whole(tmp_path: Path) -> Non
     parameters = re.findall(r"<strong>(\w+)</strong> –", (tmp_path / "api.html").read_text())
     assert "lambda_" in parameters
     assert "lambda" not in parameters
-
-
-@pytest.mark.slow
-def test_pages_build_without_warnings(tmp_path: Path) -> None:
-    pytest.importorskip("myst_parser")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(ROOT / "docs"), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "index.html").exists()
