@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from sb3_clearning.experiments.suite.intervals import IntervalEstimate, curve_estimates
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
 
-COLUMNS = 5
+#: Of panels: labels stay readable at a page's width.
+COLUMNS = 3
 
 
 def _tidy(axes: Axes) -> None:
@@ -46,7 +47,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
             text = "missing:\n" + "\n".join(missing)
             panel.text(0.02, 0.98, text, transform=panel.transAxes, ha="left", va="top", fontsize=6, color="gray")
     handles = [figure.axes[0].plot([], [], ".-", color=colors[method], label=method)[0] for method in scores.methods]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False)
     figure.suptitle(f"{measure.name.capitalize()}, mean over seeds and 95% bootstrap interval (one seed: the line alone)")
     figure.savefig(path, dpi=130)
 
