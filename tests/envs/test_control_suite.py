@@ -5,9 +5,11 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
-from dm_control import manipulation, suite
 
 from tests.support.distributions import assert_independent, assert_uniform, many_resets
+
+pytest.importorskip("dm_control", reason="dm_control cannot be installed with Python 3.13")
+from dm_control import manipulation, suite
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 

@@ -25,7 +25,7 @@ from tests.support.pages import DOCS, PAGES, ROOT, anchors, blocks, commands, li
 from tests.support.short_runs import shorten
 
 #: Commands of other programs: looked at as far as a shell would, not further.
-FOREIGN = {"git", "minari", "ray", "tensorboard", "cd"}
+FOREIGN = {"git", "minari", "ray", "tensorboard", "cd", "docker"}
 
 
 def name_of(page: Path) -> str:
