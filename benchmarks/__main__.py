@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.timing import Row, use_cores
 
-#: What is measured, each in a process of its own with the given number of threads.
+#: What is measured, each in its own process with the given number of threads.
 BENCHMARKS: dict[str, int] = {
     "updates": 1,
     "updates-2": 2,
