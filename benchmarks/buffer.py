@@ -122,13 +122,25 @@ def adding(rounds: int, counts: tuple[int, ...]) -> list[Row]:
         subjects = {kind: repeat(1, recording.add, buffer, EPISODE) for kind, buffer in buffers.items()}
         times = seconds(subjects, rounds)
         rows += compare("adding", f"{n_envs} environments", times, EPISODE, "steps", ours="ours")
-        checked = Recording(n_envs, finals=True)
+    return rows
+
+
+def checking(rounds: int, counts: tuple[int, ...]) -> list[Row]:
+    """
+    What it costs to look for false final observations, in episodes of 50 steps, by the time of the CPU.
+
+    :param rounds: Number of rounds
+    :param counts: Numbers of environments
+    :return: The rows: the time of adding with the check, as a ratio to that without
+    """
+    rows = []
+    for n_envs in counts:
+        recordings = {"unchecked": Recording(n_envs), "checked": Recording(n_envs, finals=True)}
         subjects = {
-            name: repeat(10, each.add, recording.make("ours", 200 * n_envs, n_envs), EPISODE)
-            for name, each in (("ours", recording), ("final observations checked", checked))
+            name: repeat(5, each.add, each.make("ours", 200 * n_envs, n_envs), EPISODE) for name, each in recordings.items()
         }
-        times = seconds(subjects, 3 * rounds)
-        ratios = [own / other for own, other in zip(times["final observations checked"], times["ours"], strict=True)]
+        times = seconds(subjects, rounds, warm_up=3, clock=time.process_time)
+        ratios = [with_ / without for with_, without in zip(times["checked"], times["unchecked"], strict=True)]
         rows.append(summary("adding", f"{n_envs} environments", "final observations checked, time", ratios, "ratio"))
     return rows
 

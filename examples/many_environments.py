@@ -1,8 +1,8 @@
 """
 One agent from a thousand environments at once: a ball in a U-shaped maze, until it reaches 95% of the goals.
 
-``python examples/many_environments.py``, beside ``--n-envs 1 --gradient-steps 1``. Data is nearly free here: every
-step of all environments is followed by several updates.
+``python examples/many_environments.py``; to compare, ``--n-envs 1 --gradient-steps 1``. Data is nearly free here: each step of
+all environments is followed by several updates.
 """
 
 import argparse
