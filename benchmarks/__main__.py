@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.timing import Row, use_cores
 
-#: What is measured, each in a process of its own with the given number of threads.
+#: What is measured, each in its own process with the given number of threads.
 BENCHMARKS: dict[str, int] = {
     "updates": 1,
     "updates-2": 2,
@@ -30,8 +30,11 @@ BENCHMARKS: dict[str, int] = {
     "scaling-batch": 1,
     "scaling-network": 1,
     "scaling-envs": 1,
+    "solving": 1,
     "throughput": 1,
 }
+#: Hours: only if it is named.
+LONG = ("solving",)
 
 
 def run(name: str, quick: bool) -> list[Row]:
@@ -42,7 +45,7 @@ def run(name: str, quick: bool) -> list[Row]:
     """
     threads = BENCHMARKS[name]
     use_cores(threads)
-    from benchmarks import buffer, deploy, loading, many_envs, tasks, updates
+    from benchmarks import buffer, deploy, loading, many_envs, solving, tasks, updates
     from benchmarks.peers import set_threads
 
     set_threads(threads)
@@ -68,6 +71,7 @@ def run(name: str, quick: bool) -> list[Row]:
             for hidden in ((64, 64), (256, 256), (512, 512))
             for row in updates.updates(fetch, max(rounds // 2, 3), threads, hidden=hidden)
         ],
+        "solving": lambda: solving.solving(range(1 if quick else 3), quick),
         "scaling-envs": lambda: [
             row
             for n_envs in (1, 4, 16, 64)
@@ -130,7 +134,9 @@ def write(rows: list[Row], path: Path) -> None:
 def main() -> None:
     """Run the benchmarks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
+    parser.add_argument(
+        "--only", nargs="+", choices=list(BENCHMARKS), default=[name for name in BENCHMARKS if name not in LONG]
+    )
     parser.add_argument("--quick", action="store_true", help="few rounds and small sizes, to see that it works")
     parser.add_argument("--output", type=Path, default=Path("results"))
     parser.add_argument("--run", choices=list(BENCHMARKS), help="one benchmark in this process, its rows as JSON")

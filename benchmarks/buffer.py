@@ -146,7 +146,7 @@ def checking(rounds: int, counts: tuple[int, ...]) -> list[Row]:
 
 
 def _measure_memory(kind: str, size: int) -> None:
-    """Print the creation's time and memory, and the memory of the full buffer. Runs in a process of its own."""
+    """Print the creation's time and memory, and the memory of the full buffer. Runs in its own process."""
     process = psutil.Process(os.getpid())
     recording = Recording()
     recording.add(recording.make(kind, 2 * EPISODE), EPISODE)  # imports and caches

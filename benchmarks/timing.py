@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 def use_cores(n: int) -> None:
     """
-    Bind this process to its first n cores, before any library counts them: what has threads of its own (XLA) runs on n too.
+    Bind this process to its first n cores, before any library counts them: what has its own threads (XLA) runs on n too.
 
     :param n: Number of cores
     """

@@ -52,9 +52,10 @@ html_theme = "furo"
 html_title = f"sb3_clearning {release}"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
-html_js_files = ["tables.js"]
+html_js_files = ["wide.js"]
 pygments_dark_style = "monokai"
 html_copy_source = False
+html_domain_indices = False
 html_show_sourcelink = False
 
 
@@ -80,7 +81,7 @@ def link_repository_files(app: object, page: str, source: list[str]) -> None:
 
 def inline_formula(self: HTML5Translator, node: nodes.math) -> None:
     """Write a formula within a line as MathML."""
-    self.body.append(mathml(node.astext(), as_block=False))
+    self.body.append(f'<span class="formula">{mathml(node.astext(), as_block=False)}</span>')
     raise nodes.SkipNode
 
 

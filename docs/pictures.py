@@ -44,7 +44,7 @@ def wander(steps: int, seed: int) -> dict[str, np.ndarray]:
 def draw_grid(axes: Any, values: np.ndarray, title: str, limit: float | None = None, cmap: str = "viridis") -> Any:
     """
     :param values: ``(25,)``, one for each cell
-    :param limit: The colours' limit; None: the largest value
+    :param limit: The colors' limit; None: the largest value
     :return: The image
     """
     # The first coordinate goes to the right.
@@ -76,12 +76,12 @@ def picture_of_labels(data: dict[str, np.ndarray], path: Path) -> None:
     end = start - start % 100 + 99
     future = visited[np.minimum(start + ahead, end)]
     walk = visited[start : min(start + 30, end)]
-    for axes, goals, colour, title in (
+    for axes, goals, color, title in (
         (left, future[:40], "tab:orange", "F = 1: states of its future (the nearer, the more often)"),
         (right, visited[rng.integers(len(visited), size=40)], "tab:blue", "F = 0: states drawn from all that was visited"),
     ):
         axes.plot(walk[:, 0], walk[:, 1], "-", color="lightgrey", linewidth=1.5, zorder=0)
-        axes.plot(goals[:, 0], goals[:, 1], ".", color=colour, markersize=8, alpha=0.8)
+        axes.plot(goals[:, 0], goals[:, 1], ".", color=color, markersize=8, alpha=0.8)
         mark(axes, (walk[0, 0], walk[0, 1]))
         axes.set(title=title, xlim=(-0.6, SIZE - 0.4), ylim=(-0.6, SIZE - 0.4), aspect="equal", xticks=[], yticks=[])
         axes.title.set_fontsize(10)
@@ -110,13 +110,13 @@ def picture_of_learning(data: dict[str, np.ndarray], steps: int, path: Path) -> 
 
     estimator = FutureStateEstimator(gamma=GAMMA, seed=0, hidden=(64, 64), learning_rate=1e-3)
     estimator.fit(data, policy=lambda observations: np.full((len(observations), 4), 0.25), method="td", steps=steps)
-    centres = all_cells().astype(np.float32)
+    centers = all_cells().astype(np.float32)
     visited = np.ravel_multi_index(tuple(cell_of(data["next_observations"]).T), (SIZE, SIZE))
     marginal = np.bincount(visited, minlength=N_CELLS) / len(visited)
     policy = np.full((N_CELLS, 4), 0.25)
     exact = {action: future_distribution(policy, GAMMA)[START[0] * SIZE + START[1], action] for action in NAMES}
     state = np.array(START, dtype=np.float32)
-    learned = {action: marginal * np.exp(estimator.log_ratio(state, np.array(action), centres)) for action in NAMES}
+    learned = {action: marginal * np.exp(estimator.log_ratio(state, np.array(action), centers)) for action in NAMES}
     figure = Figure(figsize=(10, 6.6), layout="constrained")
     grid = figure.subplots(2, 3)
     limit = max(values.max() for values in (*exact.values(), *learned.values()))

@@ -14,7 +14,7 @@ from sb3_clearning import CLearning, evaluate_goals
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=10_000, help="gradient steps")
-parser.add_argument("--transitions", type=int, default=20_000, help="steps of random behaviour to record")
+parser.add_argument("--transitions", type=int, default=20_000, help="steps of random behavior to record")
 parser.add_argument("--episodes", type=int, default=20, help="episodes of the evaluation")
 options = parser.parse_args()
 

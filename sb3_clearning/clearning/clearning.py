@@ -67,7 +67,7 @@ class CLearning(GoalAlgorithm):
     :param noise_std: The standard deviation of the "gaussian" or "pink" noise, for actions within [-1, 1]
     :param warmup_noise: The random actions before ``learning_starts``: "uniform", or "pink" (uniform, correlated in time)
     :param pre_tanh_penalty: Coefficient of an L2 penalty on pre-tanh actions; keeps gradients alive at the bounds
-    :param bc_coef: Coefficient of behaviour cloning in the actor's loss of ``learn_offline``: data shows no action that is far
+    :param bc_coef: Coefficient of behavior cloning in the actor's loss of ``learn_offline``: data shows no action that is far
         from its own, and so the critics are wrong there. If ``learn`` follows, the share of updates that were offline is left
         of it; without offline updates it has no effect. 0: no cloning
     :param _init_setup_model: Whether or not to build the network at the creation of the instance

@@ -118,7 +118,7 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         check_number("target_noise_clip", self.target_noise_clip, 0)
         check_number("noise_std", self.noise_std, 0, open_ends="high")
         check_number("pre_tanh_penalty", self.pre_tanh_penalty, 0, hint=" (0: none)")
-        check_number("bc_coef", self.bc_coef, 0, hint=" (0: no behaviour cloning)")
+        check_number("bc_coef", self.bc_coef, 0, hint=" (0: no behavior cloning)")
         check_number("stats_window_size", self._stats_window_size, 1, whole=True)
         if not isinstance(self.tensorboard_log, (str, pathlib.Path, type(None))):
             raise ValueError(f"`tensorboard_log` must be a folder's path or None, not {self.tensorboard_log!r}.")
@@ -242,7 +242,7 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         Offline it is ``bc_coef``. Online, the share of updates that were offline is left of it: without any cloning the actor
         leaves the data at once, before the environment has corrected the critics.
 
-        :return: The weight of behaviour cloning in the actor's loss
+        :return: The weight of behavior cloning in the actor's loss
         """
         if self._session.offline:
             return self.bc_coef

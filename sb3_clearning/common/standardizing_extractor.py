@@ -34,7 +34,7 @@ class StandardizingExtractor(CombinedExtractor):
     divided by its standard deviation, limited to plus and minus ``LIMIT``. Until the first :meth:`fit`, observations stay as
     they are.
 
-    Unscaled, an object's displacement of centimetres is small beside the arm's motion, and classifiers learn it late.
+    Unscaled, an object's displacement of centimeters is small beside the arm's motion, and classifiers learn it late.
 
     The state dict has ``mean``, ``deviation`` and ``n_fitted``: the number of transitions that there were at the last fit. 0
     means never fitted, more than half of ``LAST_FIT`` means that there will be no other fit.

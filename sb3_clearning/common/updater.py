@@ -103,7 +103,7 @@ class Updater:
         return critic.logits(th.cat([features, actions], dim=1)), regularization
 
     def cloning_loss(self, batch: GoalBatch, actions: th.Tensor) -> th.Tensor:
-        """:return: Behaviour cloning's loss: mean squared distance to the data's actions, or their negative log-likelihood"""
+        """:return: Behavior cloning's loss: mean squared distance to the data's actions, or their negative log-likelihood"""
         if self.model.policy.stochastic_actor:
             return -self.model.policy.log_prob(batch.observations, batch.actions).mean()
         return (actions - batch.actions).square().mean()

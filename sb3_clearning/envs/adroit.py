@@ -28,7 +28,7 @@ class AdroitTask(MujocoGoalTask):
 
     def __init__(self, adroit: Any, observation_size: int, render_mode: str | None = None) -> None:
         self._simulator = self._adroit = adroit
-        # Joints in radians, positions in metres, velocities.
+        # Joints in radians, positions in meters, velocities.
         high = np.full(observation_size, 100.0)
         super().__init__(adroit.model, adroit.data, -high, high, adroit.action_space.shape[0], render_mode)
         adroit.reset(seed=0)

@@ -1,6 +1,7 @@
 """GoalTask: the goal layer over a simulator, which all tasks share."""
 
 import copy
+import sys
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -14,10 +15,10 @@ Observation = dict[str, np.ndarray]
 
 def missing_simulator(task: str, error: ImportError) -> ImportError:
     """:return: The error to raise, which names the extra to install"""
-    return ImportError(
-        f'{task} needs a simulator that cannot be imported ({error}). Install it with: pip install "sb3_clearning[envs]"',
-        name=error.name,
-    )
+    message = f'{task} needs a simulator that cannot be imported ({error}). Install it with: pip install "sb3_clearning[envs]"'
+    if error.name == "dm_control" and sys.version_info >= (3, 13):
+        message = f"{task} needs dm_control, which cannot be installed with Python 3.13 or later. Use Python 3.11 or 3.12."
+    return ImportError(message, name=error.name)
 
 
 class GoalTask(gym.Env[Any, Any]):

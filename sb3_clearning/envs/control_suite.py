@@ -109,7 +109,7 @@ class Finger(DmControlTask):
         physics = finger.Physics.from_xml_string(*finger.get_model_and_assets())
         task = _FingerObservations(physics)
         environment = control.Environment(physics, task, time_limit=float("inf"), control_timestep=0.02)
-        # Angles in radians, the tip in metres from the hinge, velocities, and logarithms of pressures.
+        # Angles in radians, the tip in meters from the hinge, velocities, and logarithms of pressures.
         high = np.array([10.0, 10.0, 0.5, 0.5, 1e3, 1e3, 1e3, 20.0, 20.0])
         low = np.where(np.arange(9) < 7, -high, 0.0)
         super().__init__(environment, low, high, action_size=2, render_mode=render_mode)

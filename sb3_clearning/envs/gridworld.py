@@ -129,11 +129,11 @@ class ContinuousGridworld(GoalTask):
         size, margin = 96, 2
         picture = np.full((SIZE * size, SIZE * size, 3), 200, dtype=np.uint8)
 
-        def paint(centre: np.ndarray, half_width: float, colour: tuple[int, int, int]) -> None:
-            left, right = ((centre[0] + 0.5 + offset) * size for offset in (-half_width, half_width))
-            top, bottom = ((SIZE - 0.5 - centre[1] + offset) * size for offset in (-half_width, half_width))
+        def paint(center: np.ndarray, half_width: float, color: tuple[int, int, int]) -> None:
+            left, right = ((center[0] + 0.5 + offset) * size for offset in (-half_width, half_width))
+            top, bottom = ((SIZE - 0.5 - center[1] + offset) * size for offset in (-half_width, half_width))
             rows, columns = slice(max(round(top), 0), round(bottom)), slice(max(round(left), 0), round(right))
-            picture[rows, columns] = colour
+            picture[rows, columns] = color
 
         for cell in all_cells():
             reached = np.array_equal(cell, cell_of(self._goal))

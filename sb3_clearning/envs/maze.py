@@ -44,7 +44,7 @@ class PointUMaze(MujocoGoalTask):
 
     def _begin_episode(self) -> np.ndarray:
         maze = self._maze
-        # The maze draws from our generator, with its own functions and in the order of its own reset.
+        # The maze draws from our generator, with its own functions and in the order of its reset.
         maze.np_random = self.np_random
         maze.goal = maze.add_xy_position_noise(maze.generate_target_goal())
         start = maze.add_xy_position_noise(maze.generate_reset_pos())

@@ -16,7 +16,7 @@ except ImportError as error:
 # All that a step depends on. It includes the solver's warm start, so that a restored simulation continues bit for bit.
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 # Magenta: the simulators use red, green and blue themselves.
-GOAL_COLOUR = np.array([1.0, 0.1, 0.8, 0.6], dtype=np.float32)
+GOAL_COLOR = np.array([1.0, 0.1, 0.8, 0.6], dtype=np.float32)
 # Width and height of an image.
 SIZE = 480
 
@@ -75,8 +75,8 @@ class MujocoGoalTask(GoalTask):
             self._add_shape(scene, mujoco.mjtGeom.mjGEOM_SPHERE, np.full(3, self.marker_radius), point)
 
     def _add_shape(self, scene: Any, shape: Any, size: np.ndarray, point: np.ndarray) -> None:
-        centre, upright = np.asarray(point, dtype=np.float64), np.eye(3).ravel()
-        mujoco.mjv_initGeom(scene.geoms[scene.ngeom], shape, size, centre, upright, GOAL_COLOUR)
+        center, upright = np.asarray(point, dtype=np.float64), np.eye(3).ravel()
+        mujoco.mjv_initGeom(scene.geoms[scene.ngeom], shape, size, center, upright, GOAL_COLOR)
         scene.ngeom += 1
 
     def _add_ghost(self, scene: Any, qpos: np.ndarray, bodies: np.ndarray) -> None:
@@ -90,7 +90,7 @@ class MujocoGoalTask(GoalTask):
         mujoco.mjv_addGeoms(self.model, ghost, options, nothing_held, mujoco.mjtCatBit.mjCAT_DYNAMIC, scene)
         for geom in scene.geoms[first : scene.ngeom]:
             drawn = geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and self.model.geom_bodyid[geom.objid] in bodies
-            geom.rgba[:] = GOAL_COLOUR
+            geom.rgba[:] = GOAL_COLOR
             geom.rgba[3] = 0.45 if drawn else 0.0
             geom.matid = -1
 

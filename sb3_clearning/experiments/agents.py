@@ -117,7 +117,7 @@ def write_film(pictures: list[np.ndarray], path: Path) -> None:
     """:param pictures: ``(height, width, 3)`` each"""
     from PIL import Image
 
-    # An octree keeps rare colours, as the goal's magenta; the median cut does not, and its files are larger.
+    # An octree keeps rare colors, as the goal's magenta; the median cut does not, and its files are larger.
     octree = Image.Quantize.FASTOCTREE
     frames = [Image.fromarray(picture).resize((SIZE, SIZE)).quantize(128, method=octree) for picture in pictures]
     path.parent.mkdir(parents=True, exist_ok=True)

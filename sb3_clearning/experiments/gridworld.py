@@ -163,9 +163,9 @@ def plot(rows: pd.DataFrame) -> Figure:
             values = by_seed(rows, "kl", setting=setting, method=method, reading=reading)
             if len(values) == 0:
                 continue
-            colour = "tab:gray" if method == "uniform" else "tab:orange" if not method.startswith("Q") else "tab:blue"
-            colour = "tab:cyan" if method.startswith("Q") and reading == "density" else colour
-            axes.bar(len(labels), values.mean(), color=colour, alpha=0.7)
+            color = "tab:gray" if method == "uniform" else "tab:orange" if not method.startswith("Q") else "tab:blue"
+            color = "tab:cyan" if method.startswith("Q") and reading == "density" else color
+            axes.bar(len(labels), values.mean(), color=color, alpha=0.7)
             axes.plot(np.full(len(values), len(labels)), values, ".", color="black", markersize=3)
             labels.append(method + (f" ({reading})" if method.startswith("Q") else ""))
         axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)

@@ -89,7 +89,7 @@ def training_data(seed: GridSeed, uniform_goals: float = 0.0) -> TrainingData:
 
 @th.no_grad()
 def predicted_logits(classifiers: BatchedClassifiers, n: int) -> np.ndarray:
-    """:return: Logits at the cells' centres, ``(n, 25, 4, 25)``"""
+    """:return: Logits at the cells' centers, ``(n, 25, 4, 25)``"""
     cells = th.as_tensor(all_cells(), dtype=th.float32)
     shape = (N_CELLS, len(MOVES), N_CELLS)
     states = cells[:, None, None].expand(*shape, -1)
@@ -103,7 +103,7 @@ def fit_seeds(seeds: Sequence[GridSeed], settings: TrainingSettings, uniform_goa
     """
     Train all seeds' networks together; their initial weights and batches are independent draws.
 
-    :return: Logits at the cells' centres, ``(n_seeds, 25, 4, 25)``
+    :return: Logits at the cells' centers, ``(n_seeds, 25, 4, 25)``
     """
     classifiers = train_classifiers([training_data(one, uniform_goals) for one in seeds], settings, seed=0)
     return predicted_logits(classifiers, len(seeds))

@@ -60,10 +60,10 @@ def plot(rows: pd.DataFrame) -> Figure:
         found = [sums(rows, names[value], reading) for value in lambdas]
         widths = [half_width(totals) for totals in found]
         axes.errorbar(lambdas, [totals.mean() for totals in found], widths, marker="o", label="Q-learning")
-        for method, colour in (("MC", "tab:orange"), ("TD", "tab:red")):
+        for method, color in (("MC", "tab:orange"), ("TD", "tab:red")):
             totals = sums(rows, method, "ratio")
             if len(totals):
-                axes.axhline(totals.mean(), linestyle="--", color=colour, label=f"{method} C-learning")
+                axes.axhline(totals.mean(), linestyle="--", color=color, label=f"{method} C-learning")
         axes.axhline(1.0, color="black", linewidth=0.8)
         title, scale = ("Q times the marginal", "linear") if reading == "ratio" else ("Q itself", "log")
         axes.set(title=title, xlabel="relabelling ratio λ", ylabel="sum over cells", yscale=scale)

@@ -4,7 +4,7 @@ half of the episodes, and random actions of FetchReach.
 
 ``python -m sb3_clearning.experiments offline`` writes results/offline.csv and results/offline.md. The data is made from
 the run's seed. "navigate" are long walks, "stitch" short trips that have to be put together. On two of the tasks the method
-"clearning" goes on to learn online.
+"clearning" continues online.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ from sb3_clearning.replay.experience import Experience
 
 #: The gradient steps after which a run is evaluated. The last one is the end of offline learning.
 EVALUATED_AT = (10_000, 20_000)
-#: Where learning goes on online: for how many steps, and the steps between two evaluations.
+#: Where learning continues online: for how many steps, and the steps between two evaluations.
 ONLINE_STEPS, ONLINE_EVERY = 10_000, 1_000
 MEASURED = ("success", "success_any_time", "initial", "final", "minimum")
 FIELDS = ("task", "method", "seed", "updates", "online_steps", *MEASURED)
@@ -42,7 +42,7 @@ class _CloningUpdater(ClassifierUpdater):
 
 
 class GoalConditionedCloning(CLearning):
-    """Behaviour cloning alone: the data's action for a goal that it reached later."""
+    """Behavior cloning alone: the data's action for a goal that it reached later."""
 
     updater_class = _CloningUpdater
 
@@ -58,7 +58,7 @@ class Task(NamedTuple):
     :param data: Makes the dataset from a seed
     :param arguments: Arguments of every method
     :param success: What counts: at any time in the mazes, as in OGBench, where success ends the episode; else at the end
-    :param online: Whether learning goes on online
+    :param online: Whether learning continues online
     """
 
     data: Callable[[int], Experience]

@@ -18,7 +18,7 @@ Cell = tuple[int, int]
 NAVIGATE_STEPS, STITCH_STEPS = 500, 60
 #: Cells that a trip of the stitch data leads across.
 STITCH_CELLS = 4
-#: A Sawyer's controller rests while the object is so near to the goal, in metres.
+#: A Sawyer's controller rests while the object is so near to the goal, in meters.
 AT_GOAL = 0.01
 
 
@@ -50,10 +50,10 @@ class Maze:
         found, queue = {start: 0}, deque([start])
         while queue:
             cell = queue.popleft()
-            for neighbour in _around(cell):
-                if neighbour in self.free and neighbour not in found:
-                    found[neighbour] = found[cell] + 1
-                    queue.append(neighbour)
+            for neighbor in _around(cell):
+                if neighbor in self.free and neighbor not in found:
+                    found[neighbor] = found[cell] + 1
+                    queue.append(neighbor)
         return found
 
     def step_towards(self, cell: Cell, goal: Cell) -> Cell:
@@ -107,7 +107,7 @@ def make_robotics(env_id: str, **arguments: Any) -> gym.Env:
 
 
 def make_maze(size: str, **arguments: Any) -> gym.Env:
-    """:return: A PointMaze that goes on at its goal"""
+    """:return: A PointMaze that does not end at its goal"""
     return make_robotics(f"PointMaze_{size}-v3", continuing_task=True, **arguments)
 
 

@@ -24,7 +24,7 @@ from sb3_clearning.experiments.tables.sweep import SweepCommand
 from sb3_clearning.prediction.training import TrainingSettings
 
 GAMMAS = (0.5, 0.7, 0.9, 0.95)
-#: The neighbours of (1 + gamma) / 2 are .05 apart, or .025 beyond .9.
+#: The neighbors of (1 + gamma) / 2 are .05 apart, or .025 beyond .9.
 LAMBDAS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.999)
 TICKS = (0.1, 0.5, 0.9, 0.99, 0.999)
 FIELDS = ("gamma", "method", "lambda", "reading", "seed", "kl", "total", "uniform_kl")
@@ -158,13 +158,13 @@ def plot(rows: pd.DataFrame) -> Figure:
     gammas = sorted(set(rows["gamma"]))
     figure = Figure(figsize=(3.4 * len(gammas), 3.8), layout="constrained")
     for axes, gamma in zip(np.atleast_1d(figure.subplots(1, len(gammas))), gammas, strict=True):
-        for reading, colour in (("ratio", "tab:blue"), ("density", "tab:cyan")):
+        for reading, color in (("ratio", "tab:blue"), ("density", "tab:cyan")):
             found = curve(rows, gamma, reading)
             means, widths = [values.mean() for values in found.values()], [half_width(values) for values in found.values()]
-            axes.errorbar(list(found), means, widths, marker=".", color=colour, label=f"Q-learning, {reading}")
+            axes.errorbar(list(found), means, widths, marker=".", color=color, label=f"Q-learning, {reading}")
             ideal = curve(rows, gamma, reading, "fixed point")
             means = [kl.mean() for kl in ideal.values()]
-            axes.plot(list(ideal), means, ":", color=colour, label=f"its fixed point, {reading}")
+            axes.plot(list(ideal), means, ":", color=color, label=f"its fixed point, {reading}")
         for method, style in (("mc", "--"), ("td", ":")):
             values = c_learning(rows, gamma, method)
             if len(values):

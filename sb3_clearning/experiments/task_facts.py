@@ -1,6 +1,6 @@
 """
 The measurements behind the tasks' thresholds and the exploration noise: how far episodes start from their goals, what simple
-behaviour reaches, and how far random actions move the objects of the Sawyer tasks.
+behavior reaches, and how far random actions move the objects of the Sawyer tasks.
 
 ``python -m sb3_clearning.experiments task_facts`` writes results/task_facts.csv. Nothing is trained.
 """
@@ -22,7 +22,7 @@ from sb3_clearning.experiments.tables.sweep import command_line
 FIELDS = ("name", "task", "what", "value", "episodes", "seed", "versions", "commit")
 #: Apart from training's and the evaluation's.
 SEED = 3_000_000
-#: From this distance on, in metres, a puck or handle counts as moved.
+#: From this distance on, in meters, a puck or handle counts as moved.
 MOVED = 0.01
 
 Facts = Iterator[tuple[str, str, str, str]]
@@ -61,7 +61,7 @@ def pen(episodes: int) -> Facts:
 
 
 def hand(episodes: int) -> Facts:
-    """:return: How close simple behaviour brings the hand"""
+    """:return: How close simple behavior brings the hand"""
     env = gym.make("AdroitHand-v0")
     env.action_space.seed(SEED)
 

@@ -63,10 +63,10 @@ class Camera:
         # The others walk along a line: a picture four times as wide as high.
         aspect = 2 if flat else 4
         x, y = (np.percentile(states[:, axis], [1, 99]) for axis in (0, 1))
-        centre = [float(x.mean()), float(y.mean()) if flat else 0.0, 0.5]
-        # A picture shows 0.83 times the distance from top to bottom; a metre is the robot itself.
+        center = [float(x.mean()), float(y.mean()) if flat else 0.0, 0.5]
+        # A picture shows 0.83 times the distance from top to bottom; a meter is the robot itself.
         reach = max(float(np.ptp(x)), aspect * float(np.ptp(y)) if flat else 0.0) + 1.0
-        view = {"type": 0, "lookat": np.array(centre), "distance": max(reach / (0.75 * aspect), 2.5), "azimuth": 90.0,
+        view = {"type": 0, "lookat": np.array(center), "distance": max(reach / (0.75 * aspect), 2.5), "azimuth": 90.0,
                 "elevation": -60.0 if flat else -10.0}  # fmt: skip
         task = TASKS[name]
         self._env: gym.Env = make_env(
@@ -87,7 +87,7 @@ class Camera:
 
 
 def save_small(figure: Any, path: Path) -> None:
-    """Write a figure with photographs, which PNG stores badly, with 256 colours, rare ones too."""
+    """Write a figure with photographs, which PNG stores badly, with 256 colors, rare ones too."""
     from PIL import Image
 
     whole = BytesIO()

@@ -226,10 +226,10 @@ class OneStepModel(FittedPredictor):
         shape = self._states.space.shape or ()
         std = achieved_goals(self._residual_std.reshape(1, *shape), self.crop).reshape(-1)
         chosen = None if actions is None else self._actions.decode(actions)
-        centres, weights, _ = self._future_goals(observations, chosen)
+        centers, weights, _ = self._future_goals(observations, chosen)
         log_norm = -np.log(std).sum() - 0.5 * len(std) * np.log(2 * np.pi)
-        result = np.empty((len(centres), len(goals)))
-        for i, path in enumerate(centres):
+        result = np.empty((len(centers), len(goals)))
+        for i, path in enumerate(centers):
             distance = th.cdist(th.as_tensor(goals / std, dtype=th.float64), th.as_tensor(path / std, dtype=th.float64))
             result[i] = th.logsumexp(-0.5 * distance.square() + th.as_tensor(np.log(weights)), dim=1).numpy() + log_norm
         return result - self.marginal()(self._goals.decode(goals))[None]

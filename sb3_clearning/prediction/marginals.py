@@ -49,14 +49,14 @@ class KernelMarginal:
         spread = goals.std(axis=0)
         width = bandwidth * np.where(spread > 1e-9, spread, 1e-9) * (4 / ((dim + 2) * n)) ** (1 / (dim + 4))
         self._chunk, self._width = chunk, width
-        self._centres = th.as_tensor(goals / width)
+        self._centers = th.as_tensor(goals / width)
         self._log_norm = -np.log(n) - 0.5 * dim * np.log(2 * np.pi) - np.log(width).sum()
 
     def __call__(self, goals: np.ndarray) -> np.ndarray:
         """:return: Log densities of goals ``(n, goal_dim)``, ``(n,)``"""
         points = th.as_tensor(np.asarray(goals, dtype=np.float64).reshape(len(goals), -1) / self._width)
         parts = [
-            th.logsumexp(-0.5 * th.cdist(part, self._centres).square(), dim=1)
+            th.logsumexp(-0.5 * th.cdist(part, self._centers).square(), dim=1)
             for part in points.split(self._chunk)
             if len(part)
         ]

@@ -30,7 +30,7 @@ def density_map(
     :param y: Their second coordinates, ``(m,)``
     :param marginal: See :meth:`FuturePredictor.density`
     :param log: Whether to draw its logarithm
-    :return: The drawn mesh, for a colour bar
+    :return: The drawn mesh, for a color bar
     """
     goals = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     density = np.asarray(predictor.density(observation, action, goals, marginal)).reshape(len(y), len(x))

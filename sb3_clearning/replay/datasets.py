@@ -134,7 +134,7 @@ def read_arrays(
     )
 
 
-#: Other names for an episode's end, too vague or misspelt. Ends that are not read would join episodes silently.
+#: Other names for an episode's end, too vague or misspelled. Ends that are not read would join episodes silently.
 _UNCLEAR_ENDS = {"dones", "done", "ends", "termination", "terminated", "terminal", "truncation", "truncated", "timeout"}
 
 

@@ -30,14 +30,14 @@ class TabularData:
         generator = np.random.default_rng(seed)
         self.transitions = generator.dirichlet(np.full(N_STATES, 0.6), size=(N_STATES, N_ACTIONS))
         first = generator.uniform(0.2, 0.8, size=N_STATES)  # no pair of a state and an action is rare
-        self.behaviour = np.stack([first, 1 - first], axis=1)
-        self.evaluated = self.behaviour[:, ::-1]
+        self.behavior = np.stack([first, 1 - first], axis=1)
+        self.evaluated = self.behavior[:, ::-1]
         n_envs, steps = 400, 500
         space = spaces.Dict(observation=FLOAT, achieved_goal=FLOAT, desired_goal=FLOAT)
         self.buffer = GoalReplayBuffer(n_envs * steps, space, spaces.Box(-1, 1, (1,)), "cpu", n_envs)
         states, ages = generator.integers(N_STATES, size=n_envs), generator.integers(episode_length, size=n_envs)
         for _ in range(steps):
-            actions = (generator.random(n_envs) < self.behaviour[states, 1]).astype(int)
+            actions = (generator.random(n_envs) < self.behavior[states, 1]).astype(int)
             cumulative = self.transitions[states, actions].cumsum(axis=1)
             reached = (generator.random((n_envs, 1)) > cumulative).sum(axis=1)
             ages += 1
@@ -54,9 +54,9 @@ class TabularData:
     def _observe(states: np.ndarray) -> dict[str, np.ndarray]:
         return dict.fromkeys(("observation", "achieved_goal", "desired_goal"), states[:, None].astype(np.float32))
 
-    def steps_of_behaviour(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+    def steps_of_behavior(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """:return: sum_{k=1..n} (1-gamma) gamma^(k-1) p(s_{t+k} | s, a), and p(s_{t+n} | s, a)"""
-        chain = np.einsum("sa,sat->st", self.behaviour, self.transitions)
+        chain = np.einsum("sa,sat->st", self.behavior, self.transitions)
         total, reached = np.zeros_like(self.transitions), self.transitions
         for k in range(n):
             reached = reached if k == 0 else reached @ chain
@@ -114,12 +114,12 @@ def test_on_policy_the_fixed_point_is_the_future_and_the_end_of_a_record_is_boot
     n_steps: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tabular_data(episode_length=6)
-    expected = analytic(data.transitions, data.behaviour)
-    found = fixed_point(model_of(n_steps), data.buffer, data.behaviour, monkeypatch)
+    expected = analytic(data.transitions, data.behavior)
+    found = fixed_point(model_of(n_steps), data.buffer, data.behavior, monkeypatch)
     assert np.abs(found - expected).max() < 0.012
     np.testing.assert_allclose(found.sum(axis=-1), 1, atol=5e-3)
     # Monte Carlo sees no further than the six steps.
-    monte_carlo = fixed_point(model_of(1, lambda_=0.0), data.buffer, data.behaviour, monkeypatch)
+    monte_carlo = fixed_point(model_of(1, lambda_=0.0), data.buffer, data.behavior, monkeypatch)
     assert np.abs(monte_carlo - expected).max() > 0.04
 
 
@@ -127,7 +127,7 @@ def test_on_policy_the_fixed_point_is_the_future_and_the_end_of_a_record_is_boot
 def test_off_policy_the_first_n_actions_are_the_datas(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tabular_data(episode_length=10**6)
     found = fixed_point(model_of(n_steps), data.buffer, data.evaluated, monkeypatch)
-    entering, reached = data.steps_of_behaviour(n_steps)
+    entering, reached = data.steps_of_behavior(n_steps)
     n_pairs = N_STATES * N_ACTIONS
     chain = GAMMA**n_steps * np.einsum("sat,tb->satb", reached, data.evaluated).reshape(n_pairs, n_pairs)
     expected = np.linalg.solve(np.eye(n_pairs) - chain, entering.reshape(n_pairs, N_STATES)).reshape(found.shape)
@@ -144,19 +144,19 @@ def test_an_absorbing_state_keeps_the_rest_of_the_future(
 ) -> None:
     data = tabular_data(episode_length=10**6, absorbing_state=2)
     found = fixed_point(
-        model_of(n_steps, lambda_=lambda_, terminal="absorbing"), data.buffer, data.behaviour, monkeypatch
+        model_of(n_steps, lambda_=lambda_, terminal="absorbing"), data.buffer, data.behavior, monkeypatch
     )  # fmt: skip
     stays = data.transitions.copy()
     stays[2] = np.eye(N_STATES)[2]
     others = [0, 1, 3]  # no action was taken in the absorbing state
-    assert np.abs(found - analytic(stays, data.behaviour))[others].max() < 0.012
+    assert np.abs(found - analytic(stays, data.behavior))[others].max() < 0.012
 
 
 @pytest.mark.parametrize("lambda_", [1.0, 0.6])
 def test_the_mixture_is_one_of_n_step_td_and_monte_carlo(lambda_: float, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tabular_data(episode_length=200)
-    found = fixed_point(model_of(5, lambda_=lambda_), data.buffer, data.behaviour, monkeypatch)
-    assert np.abs(found - analytic(data.transitions, data.behaviour)).max() < 0.012
+    found = fixed_point(model_of(5, lambda_=lambda_), data.buffer, data.behavior, monkeypatch)
+    assert np.abs(found - analytic(data.transitions, data.behavior)).max() < 0.012
 
 
 # -- Q-learning's returns -----------------------------------------------------------------------------------------------

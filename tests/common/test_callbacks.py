@@ -147,7 +147,7 @@ def test_evaluation_and_its_best_model(tmp_path: pathlib.Path) -> None:
 
 
 def test_evaluation_in_between_does_not_change_the_data() -> None:
-    # An evaluation in an environment of its own must not mix with the trajectories that are stored.
+    # An evaluation in its own environment must not mix with the trajectories that are stored.
     plain = small_model(PointEnv()).learn(12)
     evaluated = small_model(PointEnv())
     evaluated.learn(12, callback=EvalCallback(Monitor(PointEnv()), n_eval_episodes=1, eval_freq=4, verbose=0))

@@ -1,4 +1,4 @@
-"""Behaviour cloning in the actor's loss: what it adds, and when."""
+"""Behavior cloning in the actor's loss: what it adds, and when."""
 
 from pathlib import Path
 from typing import Any

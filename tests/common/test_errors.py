@@ -87,7 +87,7 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"bc_coef": -0.1}, r"`bc_coef` must be at least 0 \(0: no behaviour cloning\), not -0\.1"),
+        ({"bc_coef": -0.1}, r"`bc_coef` must be at least 0 \(0: no behavior cloning\), not -0\.1"),
         ({"n_steps": 0}, r"`n_steps` must be at least 1 \(float\(.inf.\): to the end of the recorded episode\), not 0"),
         ({"n_steps": 2.5}, r"`n_steps` must be a whole number of at least 1.*not 2\.5"),
         ({"n_steps": 3, "lambda_": 0.5, "lambda_on_w": False}, r"`n_steps` above 1 needs `lambda_on_w=True` \(or `lambda_=1`"),

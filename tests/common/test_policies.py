@@ -65,7 +65,7 @@ def test_batched_classifiers_are_separate_networks(n_critics: int, activation_fn
         assert not th.allclose(logits[0], logits[1])
 
 
-def test_classifiers_are_initialised_as_linear_layers() -> None:
+def test_classifiers_are_initialized_as_linear_layers() -> None:
     th.manual_seed(0)
     ours, theirs = BatchedLinear(2, 100, 5000), nn.Linear(100, 5000)
     for values, reference in ((ours.weight.data, theirs.weight.data), (ours.bias.data, theirs.bias.data)):
@@ -271,7 +271,7 @@ def test_the_actors_update_leaves_the_classifiers_alone(share: bool, stochastic:
 
 
 class Learned(BaseFeaturesExtractor):
-    """A features extractor with weights of its own, batch norm and dropout if asked for, and a frozen part."""
+    """A features extractor with its own weights, batch norm and dropout if asked for, and a frozen part."""
 
     def __init__(
         self,

@@ -424,7 +424,7 @@ def test_adams_averages_are_those_of_the_same_gradients(shift: float) -> None:
         return gradient, bias_gradient
 
     for network in (policy.actor, policy.critic):
-        # As if Adam had seen this one gradient for ever.
+        # As if Adam had seen this one gradient forever.
         for parameter, gradient in zip(
             (first_layer(network).weight, first_layer(network).bias), gradients(network), strict=True
         ):

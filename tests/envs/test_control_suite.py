@@ -5,9 +5,11 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
-from dm_control import manipulation, suite
 
 from tests.support.distributions import assert_independent, assert_uniform, many_resets
+
+pytest.importorskip("dm_control", reason="dm_control cannot be installed with Python 3.13")
+from dm_control import manipulation, suite
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
@@ -93,7 +95,7 @@ def test_jaco_hands_fill_the_simulators_box() -> None:
             mujoco.mj_kinematics(task.model, pose)
             hands.append(pose.site_xpos[pinch].copy())
         positions = np.array(hands)
-        # Inverse kinematics is exact to a few millimetres; the simulator's box is 40 x 40 x 38 cm.
+        # Inverse kinematics is exact to a few millimeters; the simulator's box is 40 x 40 x 38 cm.
         for axis, (low, high) in enumerate([(-0.2, 0.2), (-0.2, 0.2), (0.02, 0.4)]):
             inside = np.clip(positions[:, axis], low, high)
             np.testing.assert_allclose(positions[:, axis], inside, atol=0.01)

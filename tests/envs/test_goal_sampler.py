@@ -149,7 +149,7 @@ def test_goals_outside_of_the_space_are_refused_wherever_they_come_from() -> Non
 
 
 class Stubborn(gym.Env):
-    """Takes goals by a method of its own only."""
+    """Takes goals by its own method only."""
 
     def __init__(self) -> None:
         self.point = PointEnv()

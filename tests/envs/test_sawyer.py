@@ -18,7 +18,7 @@ TASKS: dict[str, type[sawyer.SawyerTask]] = {
     "SawyerDrawer-v0": sawyer.SawyerDrawer,
 }
 
-# Low and high of the object's start and of the object's goal, in metres, as the docs state them. Reach has the hand's goal.
+# Low and high of the object's start and of the object's goal, in meters, as the docs state them. Reach has the hand's goal.
 RANGES: dict[str, Any] = {
     "SawyerReach-v0": (((0, 0), (0.6, 0.6), None), ((-0.1, 0.1), (0.8, 0.9), (0.05, 0.3))),
     "SawyerPush-v0": (((-0.1, 0.1), (0.6, 0.7), None), ((-0.1, 0.1), (0.5, 0.9), (0.015, 0.015))),

@@ -32,9 +32,9 @@ def test_ways_are_the_shortest(maze: Maze) -> None:
     far = np.full((len(index), len(index)), np.inf)
     for (row, column), i in index.items():
         far[i, i] = 0
-        for neighbour in ((row, column + 1), (row + 1, column)):
-            if neighbour in index:
-                far[i, index[neighbour]] = far[index[neighbour], i] = 1
+        for neighbor in ((row, column + 1), (row + 1, column)):
+            if neighbor in index:
+                far[i, index[neighbor]] = far[index[neighbor], i] = 1
     for k in range(len(index)):
         far = np.minimum(far, far[:, k : k + 1] + far[k : k + 1])
     for start in maze.free[::3]:

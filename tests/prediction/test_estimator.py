@@ -22,7 +22,7 @@ def test_the_data_s_own_future_is_the_exact_one(method: str) -> None:
     mdp = random_tabular(0)
     estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0)
     estimator.fit(mdp.collect(20_000, seed=1), method=method, steps=700)
-    predicted, exact = table_of(estimator, mdp), mdp.future(mdp.behaviour, GAMMA)
+    predicted, exact = table_of(estimator, mdp), mdp.future(mdp.behavior, GAMMA)
     assert np.abs(predicted - exact).max() < 0.04
     assert np.abs(predicted.sum(axis=-1) - 1).max() < 0.06
 
@@ -31,7 +31,7 @@ def test_the_data_s_own_future_is_the_exact_one(method: str) -> None:
 def test_td_predicts_another_policy_than_the_data_s(average: bool) -> None:
     mdp = random_tabular(11)
     data = mdp.collect(20_000, seed=1)
-    exact, own = mdp.future(mdp.other, GAMMA), mdp.future(mdp.behaviour, GAMMA)
+    exact, own = mdp.future(mdp.other, GAMMA), mdp.future(mdp.behavior, GAMMA)
     assert np.abs(exact - own).max() > 0.15  # else the test could not tell
     estimator = FutureStateEstimator(GAMMA, hidden=(32,), learning_rate=falling, seed=0, average_next_actions=average)
     estimator.fit(data, policy=mdp.other, steps=700)

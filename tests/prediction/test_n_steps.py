@@ -22,39 +22,39 @@ def estimator(**arguments: Any) -> FutureStateEstimator:
 def test_the_recursion_is_exact_on_policy_by_linear_algebra() -> None:
     mdp = random_tabular(5)
     for n in (1, 3, 10, 100):
-        assert np.allclose(mdp.n_step_future(mdp.behaviour, GAMMA, n), mdp.future(mdp.behaviour, GAMMA))
+        assert np.allclose(mdp.n_step_future(mdp.behavior, GAMMA, n), mdp.future(mdp.behavior, GAMMA))
     assert np.allclose(mdp.n_step_future(mdp.other, GAMMA, 1), mdp.future(mdp.other, GAMMA))
-    assert np.allclose(mdp.n_step_future(mdp.other, GAMMA, 100), mdp.future(mdp.behaviour, GAMMA))
+    assert np.allclose(mdp.n_step_future(mdp.other, GAMMA, 100), mdp.future(mdp.behavior, GAMMA))
 
 
 @pytest.mark.parametrize("n_steps", [1, 3, 10, FOREVER])
 def test_the_exact_future_on_policy(n_steps: float) -> None:
     mdp = random_tabular(0)
     found = estimator().fit(mdp.collect(20_000, seed=1), steps=600, n_steps=n_steps)
-    assert np.abs(table_of(found, mdp) - mdp.future(mdp.behaviour, GAMMA)).max() < 0.035
+    assert np.abs(table_of(found, mdp) - mdp.future(mdp.behavior, GAMMA)).max() < 0.035
 
 
 def two_basins() -> Tabular:
     """Six states in a row, steps to the left or right. The policy drifts to the nearer end: it forgets slowly where it was."""
     states = np.arange(6)
     transitions = np.stack([np.eye(6)[np.maximum(states - 1, 0)], np.eye(6)[np.minimum(states + 1, 5)]], axis=1)
-    behaviour = np.where((states < 3)[:, None], [0.7, 0.3], [0.3, 0.7])
-    return Tabular(transitions, behaviour, behaviour)
+    behavior = np.where((states < 3)[:, None], [0.7, 0.3], [0.3, 0.7])
+    return Tabular(transitions, behavior, behavior)
 
 
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("n_steps", [3, FOREVER])
 def test_the_end_of_a_record_is_bootstrapped(n_steps: float, own: bool) -> None:
     mdp = two_basins()
-    data, policy = mdp.collect(20_000, seed=1, length=4), None if own else mdp.behaviour
+    data, policy = mdp.collect(20_000, seed=1, length=4), None if own else mdp.behavior
     found = estimator().fit(data, policy, steps=800, n_steps=n_steps)
-    off = np.abs(table_of(found, mdp) - mdp.future(mdp.behaviour, GAMMA))
+    off = np.abs(table_of(found, mdp) - mdp.future(mdp.behavior, GAMMA))
     assert off.mean() < 0.012
 
 
 def test_monte_carlo_does_not_see_beyond_the_end_of_a_record() -> None:
     mdp = two_basins()
-    data, exact = mdp.collect(20_000, seed=1, length=4), mdp.future(mdp.behaviour, GAMMA)
+    data, exact = mdp.collect(20_000, seed=1, length=4), mdp.future(mdp.behavior, GAMMA)
     with pytest.warns(UserWarning, match="longest episode has 4 steps"):
         alone = estimator().fit(data, method="mc", steps=800)
     with pytest.warns(UserWarning, match="longest episode has 4 steps"):

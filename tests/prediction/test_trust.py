@@ -74,7 +74,7 @@ def test_a_classifier_that_learned_the_exact_future_is_trusted_and_one_that_coul
 
     good = FutureStateEstimator(0.8, hidden=(32,), learning_rate=falling, seed=0).fit(data, steps=700)
     assert told(lambda: ask(good)) == []
-    exact = mdp.future(mdp.behaviour, 0.8)[:, :, 2:].sum(axis=-1).ravel()
+    exact = mdp.future(mdp.behavior, 0.8)[:, :, 2:].sum(axis=-1).ravel()
     assert np.abs(ask(good).value - exact).max() < 0.05
     # With w limited to 0.2 the recursion keeps at most (1 - gamma) + gamma 0.2 = 0.36 of the future.
     clipped = FutureStateEstimator(0.8, hidden=(32,), learning_rate=falling, w_clip=0.2, seed=0)

@@ -1,5 +1,5 @@
 """
-The scripts and the notebook of examples/, from beginning to end with few steps, each in a process of its own: in this one
+The scripts and the notebook of examples/, from beginning to end with few steps, each in its own process: in this one
 other tests have registered the environments' ids.
 """
 

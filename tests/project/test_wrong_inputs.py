@@ -33,7 +33,9 @@ from sb3_clearning import (
     TablePolicy,
     collect,
     evaluate_goals,
+    load_from_hub,
     losses,
+    push_to_hub,
 )
 from sb3_clearning.common.input_scaling import fit_extractors
 from sb3_clearning.envs import (
@@ -506,6 +508,13 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), n_eval_episodes=0), "`n_eval_episodes` must be at least 1, not 0"),
     ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), stop_at_success=95), "`stop_at_success` must be at least 0 and at most 1, not 95"),
     ("NoisyGoal", lambda: NoisyGoal(PointEnv(), 0.1, distance_threshold=-1.0), "must not be negative"),
+    # -- the Hub; that nothing is sent is in tests/test_hub.py
+    ("push_to_hub", lambda: push_to_hub("reach.zip", "someone/reach"), "`model` must be a CLearning or GoalTD3 model, not str"),  # type: ignore[arg-type]
+    ("push_to_hub", lambda: push_to_hub(small_model(PointEnv()), "reach"), "`repo_id` must be 'user/name' or 'organization/name', not 'reach'"),
+    ("push_to_hub", lambda: push_to_hub(small_model(PointEnv()), "a/b", 0.9), "`results` must be a dict as `evaluate_goals` returns, not float"),  # type: ignore[arg-type]
+    ("push_to_hub", lambda: push_to_hub(small_model(PointEnv()), "a/b", film=__file__), "`film` must be the path of an .mp4 or .gif file"),
+    ("load_from_hub", lambda: load_from_hub("reach.zip"), "`repo_id` must be 'user/name' or 'organization/name', not 'reach.zip'"),
+    ("load_from_hub", lambda: load_from_hub("a/b", api="hf_token"), "`api` must be a huggingface_hub.HfApi or None, not str"),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 

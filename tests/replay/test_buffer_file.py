@@ -30,7 +30,7 @@ def _resize(trajectories: Trajectories, n_envs: int, buffer_size: int, path: Pat
     old, finals, ended = trajectories.transitions, trajectories.final, trajectories.terminated
     sequence = [item for transitions in old for item in transitions[len(transitions) - before.size() :]][-capacity * n_envs :]
     length = len(sequence) // n_envs
-    # A trajectory's part in another piece is one of its own, and ends where the piece ends.
+    # A trajectory's part in another piece is a trajectory by itself, and ends where the piece ends.
     trajectories.transitions = [[] for _ in range(n_envs)]
     trajectories.final, trajectories.terminated = {}, set()
     names: dict[Any, tuple[int, int]] = {}

@@ -405,7 +405,7 @@ def test_memory_is_bounded_over_a_long_run_of_short_episodes() -> None:
 RESIDENT_PAGES = Path("/proc/self/statm")
 
 
-#: In a process of its own: in one that has run other tests, the allocator may hand out memory that was used and clear it.
+#: In its own process: in one that has run other tests, the allocator may hand out memory that was used and clear it.
 MEMORY = """
 import resource
 from pathlib import Path

@@ -190,7 +190,7 @@ def test_a_killed_run_leaves_no_process_behind(tmp_path: Path) -> None:
 
 @contextmanager
 def _small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    """A file system of its own; it needs the right to mount one."""
+    """Its own file system; it needs the right to mount one."""
     folder.mkdir()
     if shutil.which("mount") is None or os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path) -> None:
 
 
 def _locked_in_the_middle(folder: Path) -> None:
-    """In a process of its own, because it gives up root, whom no permission stops."""
+    """In its own process, because it gives up root, whom no permission stops."""
     if os.geteuid() == 0:
         os.chown(folder, 65534, 65534)
         os.setuid(65534)

@@ -58,7 +58,7 @@ CASES: dict[str, dict[str, Any]] = {
     "rollouts": {"train_freq": 3, "gradient_steps": -1},
     "episodes": {"train_freq": (1, "episode"), "gradient_steps": 4},
     "a small buffer": {"buffer_size": 30},
-    "no seed of its own": {"seed": 3, "terminal": "absorbing", "lambda_": 0.3, "w_clip": float("inf")},
+    "absorbing states": {"seed": 3, "terminal": "absorbing", "lambda_": 0.3, "w_clip": float("inf")},
 }
 
 

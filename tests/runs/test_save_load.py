@@ -147,7 +147,7 @@ def test_a_loaded_model_takes_another_number_of_environments(n_before: int, n_af
     assert loaded.replay_buffer.n_envs == n_after
     assert loaded.replay_buffer.size() == 30 // n_after
     after_warmup = loaded.replay_buffer.actions[6 // n_after + 1 : 30 // n_after]
-    for env in range(1, n_after):  # every environment has a noise of its own
+    for env in range(1, n_after):  # every environment has its own noise
         assert not np.allclose(after_warmup[:, 0], after_warmup[:, env])
 
 

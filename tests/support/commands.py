@@ -14,7 +14,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def environment(**variables: str) -> dict[str, str]:
     """
     :param variables: to set beyond those of this process
-    :return: the environment of a command: one thread, no screen, no colours
+    :return: the environment of a command: one thread, no screen, no colors
     """
     defaults = {"OMP_NUM_THREADS": "1", "MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl"), "MPLBACKEND": "agg", "COLUMNS": "200"}
     return {**os.environ, **defaults, **variables}

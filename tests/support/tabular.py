@@ -9,7 +9,7 @@ from sb3_clearning import FutureStateEstimator
 
 class Tabular(NamedTuple):
     transitions: np.ndarray  # (states, actions, states)
-    behaviour: np.ndarray  # (states, actions)
+    behavior: np.ndarray  # (states, actions)
     other: np.ndarray  # (states, actions)
 
     def future(self, policy: np.ndarray, gamma: float) -> np.ndarray:
@@ -18,9 +18,9 @@ class Tabular(NamedTuple):
         return (1 - gamma) * self.transitions @ np.linalg.inv(np.eye(len(following)) - gamma * following)
 
     def n_step_future(self, policy: np.ndarray, gamma: float, n: int) -> np.ndarray:
-        """:return: (states, actions, states), the n-step recursion's fixed point; the first n actions are the behaviour's"""
+        """:return: (states, actions, states), the n-step recursion's fixed point; the first n actions are the behavior's"""
         n_states, n_actions, _ = self.transitions.shape
-        following = np.einsum("sa,sat->st", self.behaviour, self.transitions)
+        following = np.einsum("sa,sat->st", self.behavior, self.transitions)
         reached = self.transitions.reshape(-1, n_states)  # the state after k steps of each pair
         total = np.zeros_like(reached)
         for k in range(n):
@@ -36,7 +36,7 @@ class Tabular(NamedTuple):
         current = rng.integers(len(self.transitions), size=n // length)
         for t in range(length):
             states[t] = current
-            actions[t] = _draw(self.behaviour[current], rng)
+            actions[t] = _draw(self.behavior[current], rng)
             current = following[t] = _draw(self.transitions[current, actions[t]], rng)
         ends = np.zeros_like(states, dtype=bool)
         ends[-1] = True

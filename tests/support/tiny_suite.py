@@ -74,7 +74,7 @@ def start(config: Path, output: Path, *options: str) -> subprocess.Popen[str]:
         text=True,
         env=env,
         preexec_fn=_hear_interrupts,
-        start_new_session=True,  # a process group of its own, as a terminal's command has it
+        start_new_session=True,  # its own process group, as a terminal's command has it
         **pipes,
     )
 

@@ -131,7 +131,7 @@ class Trajectories:
         self.states[env] = State(env, self.states[env].episode + 1, 0)
 
     def truncate(self, reset: bool) -> None:
-        """:param reset: Whether the environments are reset, or go on from the same states in a trajectory of its own"""
+        """:param reset: Whether the environments are reset, or continue from the same states in a new trajectory"""
         self.buffer.truncate_last_trajectory()
         for env in range(self.n_envs):
             if reset:

@@ -31,7 +31,7 @@ def monitor_rows(folder: Path) -> list[dict[str, str]]:
 def test_plain_command_takes_our_defaults_for_the_task(trained: Path) -> None:
     log = (trained / "train.log").read_text()
     assert "hyperparams/clearning.yml" in log
-    assert "Using 'default' hyperparameters" not in log  # the task has an entry of its own
+    assert "Using 'default' hyperparameters" not in log  # the task has its own entry
     saved = yaml.load((trained / RUN / "SawyerReach-v0/config.yml").read_text(), Loader=yaml.UnsafeLoader)
     assert saved["n_timesteps"] == 2e4
     assert saved["gamma"] == 0.99
@@ -65,7 +65,7 @@ def test_evaluations_have_successes_and_final_distances(trained: Path) -> None:
     log = (trained / "train.log").read_text()
     assert f"Final distance: {last:.4f}" in log
     assert log.count("final_distance") == log.count("success_any_time") == 3
-    assert log.count("eval/") == 3  # the distance is in the table of its own evaluation
+    assert log.count("eval/") == 3  # the distance is in the table of that evaluation
 
 
 def test_evaluations_have_success_at_any_time(tmp_path: Path) -> None:

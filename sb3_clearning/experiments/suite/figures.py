@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from sb3_clearning.experiments.suite.intervals import IntervalEstimate, curve_estimates
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
 
-COLUMNS = 5
+#: Of panels: labels stay readable at a page's width.
+COLUMNS = 3
 
 
 def _tidy(axes: Axes) -> None:
@@ -23,8 +24,8 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
     lines = -(-len(scores.tasks) // columns)
     figure = Figure(figsize=(3.4 * columns, 2.8 * lines + 0.6), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    greys = max(len(scores.methods), 30)
-    colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / greys:.2f}" for place, m in enumerate(scores.methods)}
+    grays = max(len(scores.methods), 30)
+    colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / grays:.2f}" for place, m in enumerate(scores.methods)}
     for panel in panels[len(scores.tasks) :]:
         panel.axis("off")
     for panel, task in zip(panels, scores.tasks, strict=False):
@@ -46,7 +47,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
             text = "missing:\n" + "\n".join(missing)
             panel.text(0.02, 0.98, text, transform=panel.transAxes, ha="left", va="top", fontsize=6, color="gray")
     handles = [figure.axes[0].plot([], [], ".-", color=colors[method], label=method)[0] for method in scores.methods]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False)
     figure.suptitle(f"{measure.name.capitalize()}, mean over seeds and 95% bootstrap interval (one seed: the line alone)")
     figure.savefig(path, dpi=130)
 
