@@ -1,17 +1,15 @@
 """Transitions a second without updates: acting, noise, the environments, storing, logs."""
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import psutil
 import torch as th
 from stable_baselines3 import TD3, HerReplayBuffer
 from stable_baselines3.common.noise import NormalActionNoise
 
-from benchmarks.timing import Row, compare, repeat, seconds, summary
+from benchmarks.timing import Row, compare, repeat, seconds
 from sb3_clearning import CLearning
 from sb3_clearning.envs import BatchedPointMaze
 
@@ -69,7 +67,7 @@ def throughput(rounds: int, counts: tuple[int, ...]) -> list[Row]:
     :param counts: Numbers of environments
     :return: The rows
     """
-    process, rows = psutil.Process(os.getpid()), []
+    rows: list[Row] = []
     for n_envs in counts:
         for random in (False, True):
             models = make_models(n_envs, random)
@@ -80,15 +78,8 @@ def throughput(rounds: int, counts: tuple[int, ...]) -> list[Row]:
             }
             if not random:
                 subjects["matrix products of the actor"] = _limit(n_envs, total)
-            ours = subjects["CLearning"]
-            ours()
-            ours()  # the ring is full, or all of its memory in use
-            before = process.memory_info().rss
-            ours()
-            grown = (process.memory_info().rss - before) / 1e6
             name = "throughput, random actions" if random else "throughput"
             setting = f"{n_envs:,} environments"
-            times = seconds(subjects, min(rounds, 3) if n_envs > 1000 else rounds, clock=time.process_time)
+            times = seconds(subjects, min(rounds, 3) if n_envs > 1000 else rounds, warm_up=2, clock=time.process_time)
             rows += compare(name, setting, times, total, "transitions")
-            rows.append(summary(name, setting, "CLearning, growth of memory in an episode", [grown], "MB"))
     return rows
