@@ -28,7 +28,7 @@ pytest: install
 	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
 
 test-all: check-codestyle lint type
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[cluster]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[cluster,wandb]"
 	$(PYTEST) --cov --cov-report=
 	$(BIN)/python -m coverage report --include="$(CORE)" --fail-under=95
 

@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, int] = {
     "loop": 1,
     "sampling": 1,
     "adding": 1,
+    "checking": 1,
     "memory": 1,
     "loading": 1,
     "latency": 1,
@@ -29,7 +30,11 @@ BENCHMARKS: dict[str, int] = {
     "scaling-batch": 1,
     "scaling-network": 1,
     "scaling-envs": 1,
+    "solving": 1,
+    "throughput": 1,
 }
+#: Hours: only if it is named.
+LONG = ("solving",)
 
 
 def run(name: str, quick: bool) -> list[Row]:
@@ -40,7 +45,7 @@ def run(name: str, quick: bool) -> list[Row]:
     """
     threads = BENCHMARKS[name]
     use_cores(threads)
-    from benchmarks import buffer, deploy, loading, tasks, updates
+    from benchmarks import buffer, deploy, loading, many_envs, solving, tasks, updates
     from benchmarks.peers import set_threads
 
     set_threads(threads)
@@ -53,6 +58,7 @@ def run(name: str, quick: bool) -> list[Row]:
         "loop": lambda: [row for env_id in (fetch, sawyer) for row in updates.loop(env_id, rounds, threads)],
         "sampling": lambda: buffer.sampling(rounds, sizes, sizes[:3]),
         "adding": lambda: buffer.adding(rounds, (1, 4, 16, 64, 256)),
+        "checking": lambda: buffer.checking(20 if quick else 100, (1, 16, 256, 1024)),
         "memory": lambda: buffer.memory(20_000 if quick else 1_000_000),
         "loading": lambda: loading.loading(20_000 if quick else loading.SIZE, 3 if quick else 1),
         "latency": lambda: deploy.latency(fetch, rounds, threads),
@@ -65,11 +71,13 @@ def run(name: str, quick: bool) -> list[Row]:
             for hidden in ((64, 64), (256, 256), (512, 512))
             for row in updates.updates(fetch, max(rounds // 2, 3), threads, hidden=hidden)
         ],
+        "solving": lambda: solving.solving(range(1 if quick else 3), quick),
         "scaling-envs": lambda: [
             row
             for n_envs in (1, 4, 16, 64)
             for row in updates.loop(fetch, max(rounds // 3, 3), threads, steps=max(96 // n_envs, 6), n_envs=n_envs)
         ],
+        "throughput": lambda: many_envs.throughput(3 if quick else 5, (1, 16) if quick else (1, 16, 64, 256, 1024, 4096)),
     }
     return calls[name]()
 
@@ -126,7 +134,9 @@ def write(rows: list[Row], path: Path) -> None:
 def main() -> None:
     """Run the benchmarks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
+    parser.add_argument(
+        "--only", nargs="+", choices=list(BENCHMARKS), default=[name for name in BENCHMARKS if name not in LONG]
+    )
     parser.add_argument("--quick", action="store_true", help="few rounds and small sizes, to see that it works")
     parser.add_argument("--output", type=Path, default=Path("results"))
     parser.add_argument("--run", choices=list(BENCHMARKS), help="one benchmark in this process, its rows as JSON")

@@ -26,9 +26,10 @@ class Recording:
     A recorded episode of FetchPush-v4, to fill buffers with what the simulator really returns.
 
     :param n_envs: Number of environments that it is played in
+    :param finals: Whether the infos have the final observations, as those of vectorized environments do
     """
 
-    def __init__(self, n_envs: int = 1):
+    def __init__(self, n_envs: int = 1, finals: bool = False):
         env = make_env("FetchPush-v4")
         self.observation_space, self.action_space = env.observation_space, env.action_space
         obs, _ = env.reset(seed=0)
@@ -38,6 +39,8 @@ class Recording:
             next_obs, reward, _, _, info = env.step(action)
             many = [{key: np.stack([value] * n_envs) for key, value in o.items()} for o in (obs, next_obs)]
             infos = [{**info, "TimeLimit.truncated": t == EPISODE - 1} for _ in range(n_envs)]
+            if finals and t == EPISODE - 1:
+                infos = [{**info, "terminal_observation": next_obs} for info in infos]
             done = np.full(n_envs, t == EPISODE - 1)
             self.steps.append((*many, np.stack([action] * n_envs), np.full(n_envs, reward), done, infos))
             obs = next_obs
@@ -119,6 +122,26 @@ def adding(rounds: int, counts: tuple[int, ...]) -> list[Row]:
         subjects = {kind: repeat(1, recording.add, buffer, EPISODE) for kind, buffer in buffers.items()}
         times = seconds(subjects, rounds)
         rows += compare("adding", f"{n_envs} environments", times, EPISODE, "steps", ours="ours")
+    return rows
+
+
+def checking(rounds: int, counts: tuple[int, ...]) -> list[Row]:
+    """
+    What it costs to look for false final observations, in episodes of 50 steps, by the time of the CPU.
+
+    :param rounds: Number of rounds
+    :param counts: Numbers of environments
+    :return: The rows: the time of adding with the check, as a ratio to that without
+    """
+    rows = []
+    for n_envs in counts:
+        recordings = {"unchecked": Recording(n_envs), "checked": Recording(n_envs, finals=True)}
+        subjects = {
+            name: repeat(5, each.add, each.make("ours", 200 * n_envs, n_envs), EPISODE) for name, each in recordings.items()
+        }
+        times = seconds(subjects, rounds, warm_up=3, clock=time.process_time)
+        ratios = [with_ / without for with_, without in zip(times["checked"], times["unchecked"], strict=True)]
+        rows.append(summary("adding", f"{n_envs} environments", "final observations checked, time", ratios, "ratio"))
     return rows
 
 

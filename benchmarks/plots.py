@@ -28,6 +28,8 @@ def plot(rows: list[Row], path: Path) -> None:
     panels = {
         "sampling 256": ("ms", "transitions in the buffer", "ms for a batch of 256"),
         "adding": ("steps/s", "environments", "added steps of all environments a second"),
+        "throughput": ("transitions/s", "environments", "transitions a second, no updates"),
+        "throughput, random actions": ("transitions/s", "environments", "transitions a second, no updates"),
     }
     chosen = {name: panel for name, panel in panels.items() if any(row.benchmark == name for row in rows)}
     batches = [row for row in rows if row.benchmark == "updates" and row.unit == "updates/s" and "256, 256" in row.setting]

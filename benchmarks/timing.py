@@ -55,20 +55,23 @@ def repeat(n: int, function: Callable[..., object], *args: object, **kwargs: obj
     return call
 
 
-def seconds(subjects: dict[str, Callable[[], None]], rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
+def seconds(
+    subjects: dict[str, Callable[[], None]], rounds: int, warm_up: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """
     :param subjects: For each name a call to time
     :param rounds: Number of turns that each gets
     :param warm_up: Number of turns before those
+    :param clock: ``time.process_time`` does not count other processes, for calls that run in this one only
     :return: For each name its times
     """
     times: dict[str, list[float]] = {name: [] for name in subjects}
     for turn in range(-warm_up, rounds):
         for name, call in subjects.items():
-            start = time.perf_counter()
+            start = clock()
             call()
             if turn >= 0:
-                times[name].append(time.perf_counter() - start)
+                times[name].append(clock() - start)
     return times
 
 

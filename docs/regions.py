@@ -61,6 +61,22 @@ def ratio(row: dict[str, str]) -> str:
     return f"{value:.2f}" if low == high else f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
+def throughput(results: Path) -> list[str] | None:
+    """:return: Transitions a second by the number of environments, and ratios to SB3's"""
+    rows = [row for row in read(results / "benchmarks.csv") or [] if row["benchmark"].startswith("throughput")]
+    found = {(row["benchmark"], row["setting"], row["subject"]): row for row in rows}
+    table, own, peer = [], "CLearning", "SB3 TD3 + HER"
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        line = [setting.split()[0]]
+        for benchmark in ("throughput", "throughput, random actions"):
+            line += [f"{float(found[benchmark, setting, name]['value']):,.0f}" for name in (own, peer)]
+            line.append(ratio(found[benchmark, setting, f"{own} / {peer}"]))
+        table.append([*line, f"{float(found['throughput', setting, 'matrix products of the actor']['value']):,.0f}"])
+    header = ["environments", "policy: CLearning", "TD3 + HER", "ratio (quartiles)"]
+    header += ["random actions: CLearning", "TD3 + HER", "ratio (quartiles)", "the actor's products alone"]
+    return markdown(header, table) if table else None
+
+
 _LARGE_FILE = ("loading", "10,000,000 transitions, buffer of 1,000,000")
 
 #: Medians of benchmarks.csv that stand within a line: the benchmark, setting and subject of each, and how it is written.
@@ -270,6 +286,8 @@ REGIONS: dict[str, Region] = {
     "penalty": PENALTY,
     "noise": NOISE,
     "benchmarks": benchmark_ratios,
+    "throughput": throughput,
+    "many_envs_maze": notes_table("many_envs", ["maze until 95% of the goals are reached", "found"]),
     "task_costs": task_costs,
     "offline": part_of_report("offline.md"),
     "offline_trials": notes_table("offline", ["trial", "found"]),

@@ -8,6 +8,7 @@ from sb3_clearning.common.noise import PinkActionNoise
 from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.files.array_file import UnreadableFileError
 from sb3_clearning.goal_td3.goal_td3 import GoalTD3
+from sb3_clearning.hub import load_from_hub, push_to_hub
 from sb3_clearning.prediction.dynamics import OneStepModel
 from sb3_clearning.prediction.estimator import FutureStateEstimator
 from sb3_clearning.prediction.hindsight_q import HindsightQEstimator
@@ -49,4 +50,6 @@ __all__ = [
     "__version__",
     "collect",
     "evaluate_goals",
+    "load_from_hub",
+    "push_to_hub",
 ]

@@ -30,6 +30,8 @@ class DistanceTracker:
 
     def __init__(self, n_envs: int, window: int = 100):
         self.episodes: deque[EpisodeDistances] = deque(maxlen=int(window))
+        #: Whether pieces of long episodes are logged, see :data:`LOGGED_STEPS`.
+        self.logs_pieces = False
         self._initial = np.zeros(n_envs)
         self._minimum = np.zeros(n_envs)
         self._sum = np.zeros(n_envs)
@@ -54,11 +56,13 @@ class DistanceTracker:
         self._minimum = np.minimum(np.where(first, before, self._minimum), after)
         self._sum = np.where(first, 0.0, self._sum) + after
         self._steps += 1
-        for env in np.flatnonzero(dones):
-            initial, final = float(self._initial[env]), float(after[env])
-            average = float(self._sum[env] / self._steps[env])
-            self.episodes.append(EpisodeDistances(initial, final, float(self._minimum[env]), average, final - initial))
-            self._steps[env] = 0
+        ended = np.flatnonzero(dones)
+        if len(ended):
+            shown = ended[-(self.episodes.maxlen or 0) :]  # older ones would be forgotten at once
+            initial, final, minimum = self._initial[shown], after[shown], self._minimum[shown]
+            columns = (initial, final, minimum, self._sum[shown] / self._steps[shown], final - initial)
+            self.episodes.extend(map(EpisodeDistances._make, zip(*(column.tolist() for column in columns), strict=True)))
+            self._steps[ended] = 0
 
     def snapshot(self) -> tuple[list[list[float]], dict[str, np.ndarray]]:
         """:return: The finished episodes, and the arrays of those in progress"""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
-from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.common.evaluation import (
@@ -15,6 +14,7 @@ from sb3_clearning.common.evaluation import (
     RESULT_KEYS,
     EnvOrMaker,
     EpisodeRecord,
+    are_trained_in,
     make_environments,
     run_episodes,
 )
@@ -83,7 +83,7 @@ class GoalEvalCallback(EventCallback):
 
     def _init_callback(self) -> None:
         super()._init_callback()
-        if isinstance(self.envs, VecEnv) and self.envs is self.model.get_env():
+        if are_trained_in(self.model, self.envs):
             raise ValueError("`env` is the training environment: GoalEvalCallback needs another one.")
         for folder in (self.log_path, self.best_model_save_path):
             if folder is not None:

@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 from sb3_clearning.checks import check_number
 from sb3_clearning.common.distances import DistanceTracker, EpisodeDistances
 from sb3_clearning.goal_spaces import check_goal_space, goal_distance
+from sb3_clearning.runs.resumable_td3 import ResumableTD3
 
 #: Evaluation episodes are reset with this seed and the following ones. Training takes small seeds.
 EVALUATION_SEED = 1_000_000
@@ -47,7 +48,8 @@ def evaluate_goals(
     If the model was trained with a ``VecNormalize``, its observations are normalized with the same statistics.
 
     :param env: A goal environment, a function that makes one, or a VecEnv. Distances are those of the environment itself,
-        before a VecEnv's frame stack or normalization
+        before a VecEnv's frame stack or normalization. It may be the one that the model was trained in, but not while
+        ``learn`` runs. A later ``learn`` then begins with a reset
     :param seed: The seed of the first episode; the next ones follow. A VecEnv resets itself, so that it gets a seed once
     :param n_envs: Number of environments that take steps together, if there is a function to make them. More are faster
     :return: ``success`` is the success rate at the episode's end, ``success_any_time`` the share of episodes with success
@@ -82,6 +84,19 @@ def make_environments(env: EnvOrMaker, n_envs: int, n_episodes: int) -> list[gym
         raise ValueError(f"`env` must make Gymnasium environments, not {type(envs[0]).__name__}: pass a VecEnv itself.")
     check_goal_space(envs[0].observation_space)
     return envs
+
+
+def are_trained_in(model: BaseAlgorithm, envs: list[gym.Env] | VecEnv) -> bool:
+    """:return: Whether some of the environments are the model's own, in whatever wrappers"""
+    own = model.get_env()
+    return own is not None and any(one is other for one in _unwrapped(own) for other in _unwrapped(envs))
+
+
+def _unwrapped(envs: list[gym.Env] | VecEnv) -> list[gym.Env | VecEnv]:
+    """:return: The environments without their wrappers, and the VecEnv: those in other processes cannot be compared"""
+    if not isinstance(envs, VecEnv):
+        return [env.unwrapped for env in envs]
+    return [envs.unwrapped, *(env.unwrapped for env in getattr(envs.unwrapped, "envs", []))]
 
 
 class EpisodeRecord:
@@ -140,6 +155,8 @@ class EpisodeRecord:
 
 def run_episodes(model: BaseAlgorithm, envs: list[gym.Env] | VecEnv, n_episodes: int, seed: int) -> EpisodeRecord:
     """:return: What the deterministic policy reached"""
+    if isinstance(model, ResumableTD3) and are_trained_in(model, envs):
+        model.leave_environments()
     if isinstance(envs, VecEnv):
         return _run_vec_env(model, envs, n_episodes, seed)
     return _run_envs(model, envs, n_episodes, seed)
@@ -242,8 +259,6 @@ def _frozen(statistics: VecNormalize | None, source: VecNormalize | None) -> Ite
 
 def _run_vec_env(model: BaseAlgorithm, env: VecEnv, n_episodes: int, seed: int) -> EpisodeRecord:
     _check_shapes(model, env.observation_space)
-    if env is model.get_env() and not getattr(model, "needs_reset", True):
-        raise ValueError("`env` is in use for training, and an evaluation would cut its episodes: make another environment.")
     own, source = unwrap_vec_normalize(env), model.get_vec_normalize_env()
     record = EpisodeRecord(env.num_envs, n_episodes)
     # As in SB3: a fixed number for each environment. The first ones to end would be the short ones.

@@ -1,16 +1,21 @@
 """Acting in the environment and storing its steps."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
-from stable_baselines3.common.type_aliases import RolloutReturn
+from stable_baselines3.common.type_aliases import RolloutReturn, TrainFreq, TrainFrequencyUnit
+from stable_baselines3.common.utils import should_collect_more_steps
+from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_clearning.checks import check_finite, check_observations
 from sb3_clearning.common.noise import ModelNoises, PinkUniformActions, named_noise, noise_argument, vectorized_noise
 from sb3_clearning.common.policies import CLearningPolicy
+from sb3_clearning.false_ends import ends_are_false, equal_rows
 from sb3_clearning.goal_spaces import goal_distance
 from sb3_clearning.runs.model_state import DivergedError
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
@@ -23,7 +28,6 @@ class GoalExploration(ResumableTD3):
     noise_std: float
     warmup_noise: str
     _warmup: PinkUniformActions
-    _logs_pieces: bool
 
     def _resolve_action_noise(self) -> None:
         """Make the named noise. After loading, too: ``noise_std`` may have been replaced."""
@@ -46,18 +50,66 @@ class GoalExploration(ResumableTD3):
         if self.action_noise is not None:
             self.action_noise = vectorized_noise(self.action_noise, self.n_envs)
 
-    def collect_rollouts(self, *arguments: Any, **keywords: Any) -> RolloutReturn:
-        """Collect experience, as SB3 does."""
+    def collect_rollouts(
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        train_freq: TrainFreq,
+        replay_buffer: ReplayBuffer,
+        action_noise: ActionNoise | None = None,
+        learning_starts: int = 0,
+        log_interval: int | None = None,
+    ) -> RolloutReturn:
+        """
+        Collect experience, as SB3 does. Only environments whose episode ended are looped over, and a step logs once at most:
+        with thousands of environments, SB3's loops take longer than the policy.
+        """
+        self.policy.set_training_mode(False)
+        if env.num_envs > 1 and train_freq.unit != TrainFrequencyUnit.STEP:
+            raise ValueError("`train_freq` in episodes needs a single environment: give it in steps.")
+        num_collected_steps = num_collected_episodes = 0
+        callback.on_rollout_start()
         complete = False
         try:
-            result = super().collect_rollouts(*arguments, **keywords)
-            complete = result.continue_training
-            return result
+            while should_collect_more_steps(train_freq, num_collected_steps, num_collected_episodes):
+                actions, buffer_actions = self._sample_action(learning_starts, action_noise, env.num_envs)
+                new_obs, rewards, dones, infos = env.step(actions)
+                self.num_timesteps += env.num_envs
+                num_collected_steps += 1
+                callback.update_locals(locals())
+                if not callback.on_step():
+                    return RolloutReturn(num_collected_steps * env.num_envs, num_collected_episodes, False)
+                self._update_info_buffer(infos, dones)
+                self._store_transition(replay_buffer, buffer_actions, new_obs, rewards, dones, infos)  # type: ignore[arg-type]
+                self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+                self._on_step()
+                ended = np.flatnonzero(dones).tolist()
+                if ended:
+                    num_collected_episodes += len(ended)
+                    self._end_episodes(ended, action_noise, log_interval)
+            callback.on_rollout_end()
+            complete = True
+            return RolloutReturn(num_collected_steps * env.num_envs, num_collected_episodes, True)
         finally:
             if not complete:
                 # A callback or an error ended it after a step that was not stored, and the environment may be in another
                 # episode. The next call resets it, so that no future goal is of another episode.
                 self._last_obs = None
+
+    def _end_episodes(self, envs: list[int], action_noise: ActionNoise | None, log_interval: int | None) -> None:
+        """Count episodes that ended, start their noise again, and log if ``log_interval`` episodes are complete."""
+        before, self._episode_num = self._episode_num, self._episode_num + len(envs)
+        if isinstance(action_noise, VectorizedActionNoise):
+            action_noise.reset(envs)
+        elif action_noise is not None:
+            action_noise.reset()
+        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
+            self.dump_logs()
+
+    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
+        if dones is not None:
+            ended = np.flatnonzero(dones).tolist()
+            super()._update_info_buffer([infos[env] for env in ended], np.ones(len(ended), dtype=bool))
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
@@ -126,23 +178,24 @@ class GoalExploration(ResumableTD3):
         next_obs = new_obs if normalize is None else normalize.get_original_obs()
         assert isinstance(next_obs, dict)
         check_observations(next_obs)
-        first_obs = next_obs
+        first_obs, known = next_obs, infos
+        false_ends = np.zeros(0, dtype=np.int64)
         if dones.any():
-            next_obs = {key: value.copy() for key, value in next_obs.items()}
-            for env in np.flatnonzero(dones):
-                final = infos[env].get("terminal_observation")
-                if final is not None:
-                    check_observations(final)
-                    final = final if normalize is None else normalize.unnormalize_obs(final)
-                    for key in next_obs:
-                        next_obs[key][env] = final[key]
-            self._warmup.reset(np.flatnonzero(dones).tolist())
+            ended = np.flatnonzero(dones)
+            next_obs, false_ends = self._with_final_observations(obs, new_obs, next_obs, ended, infos)  # type: ignore[arg-type]
+            for env in false_ends.tolist():  # the buffer's word for an unknown final observation
+                known = [*infos] if known is infos else known
+                known[env] = {**infos[env], "terminal_observation": None}
+            self._warmup.reset(ended.tolist())
 
         after = goal_distance(next_obs["achieved_goal"], obs["desired_goal"])
-        before = goal_distance(obs["achieved_goal"], obs["desired_goal"]) if self._distances.starting() else after
+        before = after
+        if len(false_ends) or self._distances.starting():
+            before = goal_distance(obs["achieved_goal"], obs["desired_goal"])
+            after[false_ends] = before[false_ends]
         pieces = self._distances.pieces(dones)
         self._distances.step(before, after, dones | pieces)
-        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, infos)  # type: ignore[arg-type]
+        replay_buffer.add(obs, next_obs, buffer_action, reward, dones, known)  # type: ignore[arg-type]
 
         self._last_obs = new_obs
         if normalize is not None:
@@ -150,11 +203,53 @@ class GoalExploration(ResumableTD3):
         if pieces.any():
             self._log_pieces([infos[env] for env in np.flatnonzero(pieces)])
 
+    def _with_final_observations(
+        self,
+        obs: dict[str, np.ndarray],
+        new_obs: dict[str, np.ndarray],
+        next_obs: dict[str, np.ndarray],
+        ended: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """
+        :param new_obs: As the environment gave them
+        :param next_obs: The same before normalization
+        :param ended: The environments whose episodes ended
+        :return: ``next_obs`` with the final observations where they are given, and the environments where they are false
+        """
+        given = [infos[env].get("terminal_observation") for env in ended.tolist()]
+        has = np.array([one is not None for one in given])
+        envs, given = ended[has], [one for one in given if one is not None]
+        missing = ended[~has]
+        if not len(envs):
+            return next_obs, missing
+        final: Any = {
+            key: np.stack([np.asarray(one[key]) for one in given]).reshape(len(envs), *value.shape[1:])
+            for key, value in new_obs.items()
+        }
+        check_observations(final)
+        equal = equal_rows(final, {key: value[envs] for key, value in new_obs.items()})
+        if equal.any():
+            where = envs[equal]
+            false = ends_are_false(*({key: value[where] for key, value in one.items()} for one in (obs, next_obs)))
+            # Whatever its values: a row of the array that has the new observations was overwritten by them.
+            views = [
+                np.may_share_memory(np.asarray(one["observation"]), new_obs["observation"])
+                for one in itertools.compress(given, equal)
+            ]
+            missing = np.concatenate([missing, where[false | views]])
+        if self._vec_normalize_env is not None:
+            final = self._vec_normalize_env.unnormalize_obs(final)
+        next_obs = {key: value.copy() for key, value in next_obs.items()}
+        for key, value in next_obs.items():
+            value[envs] = final[key]
+        return next_obs, missing
+
     def _log_pieces(self, infos: list[dict[str, Any]]) -> None:
         """Log long episodes before they end. SB3 logs at the end of episodes only."""
         assert self.ep_success_buffer is not None
         self.ep_success_buffer.extend(info["is_success"] for info in infos if "is_success" in info)
-        if self._logs_pieces:
+        if self._distances.logs_pieces:
             self.dump_logs()
 
     def noises(self) -> ModelNoises:

@@ -164,7 +164,6 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         check_number("train_freq", self.train_freq.frequency, 1, whole=True)  # type: ignore[union-attr]
         self._resolve_action_noise()
         self._warmup = PinkUniformActions(self.n_envs, self.replay_buffer.action_dim)
-        self._logs_pieces = False
         self._metrics = TensorMeans()
         self._distances = DistanceTracker(self.n_envs, self._stats_window_size)
         fast = self.fast_updater_class.try_build(self, self._metrics)
@@ -273,7 +272,7 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
             raise ValueError("The model has no environment: call `model.set_env(env)` before `learn`, or use `learn_offline`.")
         if log_interval is not None:
             check_number("log_interval", log_interval, 0, whole=True, hint=" (0 or None: no logs)")
-        self._logs_pieces = bool(log_interval)
+        self._distances.logs_pieces = bool(log_interval)
         with self._session.call(self, offline=False):
             return super().learn(
                 total_timesteps,
@@ -308,5 +307,5 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         return constructor_arguments(self)
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["_session", "_updater", "_metrics", "_distances", "_warmup", "_logs_pieces"]
+        own = ["_session", "_updater", "_metrics", "_distances", "_warmup"]
         return [*super()._excluded_save_params(), *own]

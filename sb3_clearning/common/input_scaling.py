@@ -1,13 +1,12 @@
 """Fits the scaling of the networks' inputs to the data, early in training, without changing what the networks compute."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch as th
-from stable_baselines3.common.policies import BaseModel, ContinuousCritic
-from stable_baselines3.sac.policies import Actor as GaussianActor
-from stable_baselines3.td3.policies import Actor, TD3Policy
+from stable_baselines3.common.policies import BaseModel, BasePolicy
 from torch import nn
 
 from sb3_clearning.common.policies import ClassifierCritic
@@ -18,23 +17,23 @@ from sb3_clearning.layers import BatchedLinear
 FEW_EPISODES = 5
 
 
-def _scaled(policy: TD3Policy) -> dict[StandardizingExtractor, list[BaseModel]]:
+def _scaled(policy: BasePolicy) -> dict[StandardizingExtractor, list[BaseModel]]:
     """:return: The extractors that scale their inputs, each with the networks that read it (several may share one)"""
     found: dict[StandardizingExtractor, list[BaseModel]] = {}
-    network: BaseModel
-    for network in (policy.actor, policy.actor_target, policy.critic, policy.critic_target):
-        if isinstance(network.features_extractor, StandardizingExtractor):
+    for name in ("actor", "actor_target", "critic", "critic_target"):  # SAC has no second actor
+        network: Any = getattr(policy, name, None)
+        if network is not None and isinstance(network.features_extractor, StandardizingExtractor):
             found.setdefault(network.features_extractor, []).append(network)
     return found
 
 
-def refit_is_due(policy: TD3Policy, n_transitions: int) -> bool:
+def refit_is_due(policy: BasePolicy, n_transitions: int) -> bool:
     """:return: Whether it is time for :func:`fit_extractors`, by the number of transitions that were ever stored"""
     return any(extractor.refit_is_due(n_transitions) for extractor in _scaled(policy))
 
 
 def fit_extractors(
-    policy: TD3Policy, states: Mapping[str, np.ndarray], n_transitions: int, n_episodes: int | None = None
+    policy: BasePolicy, states: Mapping[str, np.ndarray], n_transitions: int, n_episodes: int | None = None
 ) -> None:
     """
     Take the means and standard deviations that inputs are scaled with from data, where that is due. At a refit the networks'
@@ -67,17 +66,24 @@ def fit_extractors(
         )
 
 
+def _readers_of_gaussian_actor(actor: BaseModel) -> list[nn.Module]:
+    return [actor.latent_pi] if len(actor.latent_pi) else [actor.mu, actor.log_std]  # type: ignore[arg-type, list-item]
+
+
+#: The modules that read a network's features, by the name of its class: subclasses may read them in other ways.
+_READERS: dict[str, Callable[[Any], list[nn.Module]]] = {
+    "stable_baselines3.td3.policies.Actor": lambda actor: [actor.mu],
+    "stable_baselines3.sac.policies.Actor": _readers_of_gaussian_actor,
+    "sb3_contrib.tqc.policies.Actor": _readers_of_gaussian_actor,
+    "stable_baselines3.common.policies.ContinuousCritic": lambda critic: list(critic.q_networks),
+    "sb3_contrib.tqc.policies.Critic": lambda critic: list(critic.q_networks),
+    f"{ClassifierCritic.__module__}.{ClassifierCritic.__qualname__}": lambda critic: [critic.classifiers],
+}
+
+
 def _first_layers(network: BaseModel) -> list[nn.Linear | BatchedLinear]:
     """:return: The layers that read the features, or an empty list if they cannot compensate for new statistics"""
-    readers: list[nn.Module] = []
-    if type(network) is Actor:
-        readers = [network.mu]
-    elif type(network) is GaussianActor:
-        readers = [network.latent_pi] if len(network.latent_pi) else [network.mu, network.log_std]  # type: ignore[list-item]
-    elif type(network) is ContinuousCritic:
-        readers = list(network.q_networks)
-    elif type(network) is ClassifierCritic:
-        readers = [network.classifiers]
+    readers = _READERS.get(f"{type(network).__module__}.{type(network).__qualname__}", lambda network: [])(network)
     layers = [reader[0] if type(reader) is nn.Sequential else reader for reader in readers]
     if type(network.features_extractor) is not StandardizingExtractor or not all(_can_compensate(layer) for layer in layers):
         return []

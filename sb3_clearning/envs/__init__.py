@@ -10,6 +10,7 @@ from sb3_clearning.envs.batched import BatchedGridworld, BatchedPointMaze
 from sb3_clearning.envs.goal_from_observation import GoalFromObservation
 from sb3_clearning.envs.goal_sampler import GoalSampler
 from sb3_clearning.envs.noisy_goal import NoisyGoal
+from sb3_clearning.envs.vec_goal_from_observation import VecGoalFromObservation
 
 #: Each task's id, its module and class, and its episode length.
 _TASKS = {
@@ -46,5 +47,6 @@ __all__ = [
     "GoalFromObservation",
     "GoalSampler",
     "NoisyGoal",
+    "VecGoalFromObservation",
     "register_tasks",
 ]

@@ -6,25 +6,6 @@ import numpy as np
 import torch as th
 
 
-class UniformMarginal:
-    """
-    Goals with a uniform distribution over a box.
-
-    :param low: ``(goal_dim,)``
-    :param high: ``(goal_dim,)``
-    """
-
-    def __init__(self, low: np.ndarray, high: np.ndarray):
-        self.low, self.high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-        if self.low.shape != self.high.shape or not (self.high > self.low).all():
-            raise ValueError(f"A box needs `low` below `high` in every coordinate, not {low} and {high}.")
-
-    def __call__(self, goals: np.ndarray) -> np.ndarray:
-        """:return: Log densities of goals ``(n, goal_dim)``, ``(n,)``"""
-        inside = ((goals >= self.low) & (goals <= self.high)).all(axis=1)
-        return np.where(inside, -np.log(self.high - self.low).sum(), -np.inf)
-
-
 class TableMarginal:
     """
     Goals of finitely many kinds: the frequencies of a sample, with one half added to each count so that no kind has zero.

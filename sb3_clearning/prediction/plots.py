@@ -1,6 +1,5 @@
 """Plots of the future: density maps, expected images, calibration curves. They need matplotlib."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,14 +88,3 @@ def plot_reliability(axes: Any, found: Reliability, label: str = "") -> None:
     axes.plot(found.predicted, found.frequency, marker="o", label=text)
     axes.set(xlabel="predicted probability", ylabel="frequency", xlim=(0, 1), ylim=(0, 1))
     axes.legend(frameon=False, fontsize=8)
-
-
-def save_density_map(path: Path, *arguments: Any, title: str = "", **options: Any) -> None:
-    """Write a :func:`density_map` to a file; the arguments are those after ``axes``."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 4), layout="constrained")
-    axes = figure.subplots()
-    figure.colorbar(density_map(axes, *arguments, **options), ax=axes)
-    axes.set(title=title, aspect="equal")
-    figure.savefig(path, dpi=130)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sb3_clearning.false_ends import ADVICE, ends_are_false, equal_rows
 from sb3_clearning.replay.experience import Transitions
 from sb3_clearning.replay.ring_storage import RingStorage
 
@@ -26,13 +27,19 @@ class EpisodeRing(RingStorage):
         """
         Add one step of every environment.
 
+        An info with ``terminal_observation`` says that ``next_obs`` is what a vectorized environment gave as the final
+        observation. Whether it is false (:mod:`sb3_clearning.false_ends`) is known when the next step is added, or at once if
+        ``terminal_observation`` is None. A false one is removed: the episode then ends one step earlier.
+
         :param obs: ``(n_envs, …)`` per key
         :param next_obs: Where ``done``, the final observations and not those of the reset
         :param action: Scaled to [-1, 1]
         :param reward: Not read
-        :param infos: Read only for ``TimeLimit.truncated``
+        :param infos: Read where ``done``, for ``TimeLimit.truncated`` and ``terminal_observation``
         """
         self._check_step(obs, next_obs, action, done, infos)
+        if self._unverified is not None:
+            self._verify_ends(obs)
         n_envs, first = self.n_envs, self.pos * self.n_envs
         rows = self.rows[first : first + n_envs]
         # One call for all keys: with few environments, the number of calls is what a step costs.
@@ -61,7 +68,41 @@ class EpisodeRing(RingStorage):
             self.pos = 0
         ended = np.asarray(done).nonzero()[0]
         if len(ended):
-            self._close(ended, np.array([not infos[env].get("TimeLimit.truncated", False) for env in ended.tolist()]))
+            self._end(ended, [infos[env] for env in ended.tolist()])
+
+    def _end(self, envs: np.ndarray, infos: list[dict[str, Any]]) -> None:
+        """End the episodes of environments, given by index and with their infos, after the newest step."""
+        lengths = self.episode_steps[envs]
+        self._close(envs, np.array([not info.get("TimeLimit.truncated", False) for info in infos]))
+        finals = [info.get("terminal_observation", False) for info in infos]
+        kinds = set(map(type, finals))  # nearly always one, and then no loop over environments is needed
+        if type(None) in kinds:
+            missing = np.array([final is None for final in finals])
+            self._drop_ends(envs[missing], lengths[missing])
+        if kinds - {bool, type(None)}:
+            given = slice(None) if len(kinds) == 1 else [final is not None and final is not False for final in finals]
+            self._unverified = envs[given], lengths[given]
+
+    def _verify_ends(self, obs: dict[str, np.ndarray]) -> None:
+        """Remove the final observations of the newest step that are false, now that the first ones that follow are known."""
+        assert self._unverified is not None
+        (envs, lengths), self._unverified = self._unverified, None
+        flat = {key: obs[key].reshape(self.n_envs, -1) for key in self.obs_shape}
+        # Nearly all differ in the first number already, and a comparison of all would cost more than adding a step.
+        if "observation" in self.columns:
+            likely = self.slot_rows[envs, self.columns["observation"].start] == flat["observation"][envs, 0].astype(np.float32)
+            envs, lengths = envs[likely], lengths[likely]
+        if not len(envs):
+            return
+        newest = (self.pos - 1) % self.buffer_size * self.n_envs + envs
+        final, before = {}, {}
+        for key, columns in self.columns.items():
+            final[key], before[key] = self.slot_rows[envs, columns], self.rows[newest, columns]
+        for key, stored in self.non_float.items():
+            final[key], before[key] = self.slot_non_float[key][envs], stored[newest]
+        first = {key: flat[key][envs].astype(value.dtype) for key, value in final.items()}
+        false = equal_rows(final, first) & ends_are_false(before, first)
+        self._drop_ends(envs[false], lengths[false])
 
     def _check_step(
         self, obs: dict[str, np.ndarray], next_obs: dict[str, np.ndarray], action: np.ndarray, done: np.ndarray, infos: list
@@ -110,17 +151,75 @@ class EpisodeRing(RingStorage):
             stored[slots] = stored[envs]
         self.slot_terminated[slots] = terminated
         self.next_slot[newest * self.n_envs + envs] = slots
-        # Mark the episodes' rows with their end: one slice, or two over the ring's seam. One write per step, amortized.
-        episode_end = self.episode_end.reshape(self.buffer_size, self.n_envs)
-        lengths = np.minimum(self.episode_steps[envs], self.buffer_size).tolist()
-        together = [envs] if len(set(lengths)) == 1 else envs.tolist()
-        for length, env in zip(lengths, together, strict=False):
-            start = newest + 1 - length
-            episode_end[max(start, 0) : newest + 1, env] = newest
-            if start < 0:
-                episode_end[start:, env] = newest
+        lengths = self.episode_steps[envs]
+        self._mark_end(envs, lengths, newest)
+        if self.full and (longest := int(lengths.max())) > self.buffer_size:
+            self._warn_once(
+                f"The start of an episode was overwritten before its end: it has {longest} steps, and of the replay buffer's "
+                f"{self.buffer_size * self.n_envs} transitions each of {self.n_envs} environments has {self.buffer_size}. Set "
+                f"`buffer_size` to {longest * self.n_envs} or more."
+            )
         self.in_progress[envs] = False
         self.episode_steps[envs] = 0
+
+    def _mark_end(self, envs: np.ndarray, lengths: np.ndarray, end: int) -> None:
+        """Mark the rows of episodes, the last of which is at the ring position ``end``. One write per step, amortized."""
+        lengths = np.minimum(lengths, self.buffer_size)
+        start = end + 1 - int(lengths[0])
+        if len(lengths) == 1 or (lengths == lengths[0]).all():  # one slice, or two over the ring's seam
+            episode_end = self.episode_end.reshape(self.buffer_size, self.n_envs)
+            episode_end[max(start, 0) : end + 1, envs] = end
+            if start < 0:
+                episode_end[start:, envs] = end
+        else:
+            steps_back = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            self.episode_end[(end - steps_back) % self.buffer_size * self.n_envs + np.repeat(envs, lengths)] = end
+
+    def _drop_ends(self, envs: np.ndarray, lengths: np.ndarray) -> None:
+        """
+        Remove the newest transitions of environments, whose episodes they ended: their next states are false.
+
+        A ring has no holes. So the row becomes a copy of a true transition, in an episode of one step: of the one before it
+        or, at the very first step, of another environment's.
+
+        :param lengths: The numbers of steps in the episodes
+        """
+        if not len(envs):
+            return
+        self._warn_once(ADVICE)
+        newest, before = ((self.pos - back) % self.buffer_size for back in (1, 2))
+        rows = newest * self.n_envs + envs
+        if self.size() > 1:
+            donors = before * self.n_envs + envs
+            longer = lengths > 1
+            if longer.any():
+                self._end_before(rows[longer], donors[longer])
+                self._mark_end(envs[longer], np.minimum(lengths[longer], self.buffer_size) - 1, before)
+        else:
+            others = np.setdiff1d(np.arange(self.n_envs), envs)
+            if not len(others):
+                self.reset()  # nothing that is stored is true
+                return
+            donors = newest * self.n_envs + np.resize(others, len(envs))
+        slots, sources = self.next_slot[rows], self.next_slot[donors]
+        self.rows[rows] = self.rows[donors]
+        self.slot_rows[slots] = self.slot_rows[sources]
+        for key, stored in self.non_float.items():
+            stored[rows] = stored[donors]
+            self.slot_non_float[key][slots] = self.slot_non_float[key][sources]
+        self.slot_terminated[slots] = (sources >= self.n_envs) & self.slot_terminated[sources]
+        self.episode_end[rows] = newest
+
+    def _end_before(self, rows: np.ndarray, before: np.ndarray) -> None:
+        """Truncate episodes at the transitions ``before``: the states of the rows that follow are the final ones."""
+        self.reserve_slots(len(rows))
+        slots = self.free_slots[-len(rows) :]
+        del self.free_slots[-len(rows) :]
+        self.slot_rows[slots] = self.rows[rows, : self.n_features]
+        for key, stored in self.slot_non_float.items():
+            stored[slots] = self.non_float[key][rows]
+        self.slot_terminated[slots] = False
+        self.next_slot[before] = slots
 
     def reserve_slots(self, n: int) -> None:
         """:param n: How many slots must be free; their number is doubled until they are"""
@@ -137,6 +236,7 @@ class EpisodeRing(RingStorage):
 
     def truncate_last_trajectory(self) -> None:
         """Truncate the episodes in progress: the environments are about to be reset or replaced."""
+        self._unverified = None  # what comes next need not follow
         self._truncate(self.in_progress)
 
     def add_transitions(self, transitions: Transitions) -> int:
@@ -184,7 +284,7 @@ class EpisodeRing(RingStorage):
             (array, span, array[span][: max(filled - (span.start or 0), 0)].copy()) for array in arrays for span in spans
         ]
         indices = [(array, array[:filled].copy()) for array in (self.next_slot, self.episode_end)]
-        names = ("slot_rows", "slot_non_float", "slot_terminated", "free_slots", "in_progress", "episode_steps")
+        names = ("slot_rows", "slot_non_float", "slot_terminated", "free_slots", "in_progress", "episode_steps", "_unverified")
         small = {name: copy.deepcopy(getattr(self, name)) for name in (*names, "total_added", "full", "pos")}
         try:
             yield

@@ -53,6 +53,7 @@ class RingStorage(DictReplayBuffer):
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
 
+        self._warnings: set[str] = set()  # those that were shown: each is shown once
         self.columns: dict[str, slice] = {}
         self.n_features = 0
         for key, space in self.observation_space.spaces.items():
@@ -104,6 +105,15 @@ class RingStorage(DictReplayBuffer):
         self.in_progress = np.zeros(self.n_envs, dtype=bool)
         self.episode_steps = np.zeros(self.n_envs, dtype=np.int64)
         self._pending = np.arange(self.n_envs, dtype=np.int32)
+        # The environments whose episodes ended at the newest step, and the episodes' lengths, if the final observations may be
+        # false: the next step decides.
+        self._unverified: tuple[np.ndarray, np.ndarray] | None = None
+
+    def _warn_once(self, message: str) -> None:
+        kind = message.split(":")[0]
+        if kind not in self._warnings:
+            self._warnings.add(kind)
+            warnings.warn(message, stacklevel=5)
 
     def _warn_if_too_large(self) -> None:
         arrays = (self.rows, self.next_slot, self.episode_end, *self.non_float.values())
@@ -169,6 +179,8 @@ class RingStorage(DictReplayBuffer):
     def immutable_until(self) -> int:
         """:return: The first step that can still change: the start of the oldest episode in progress"""
         longest = int(self.episode_steps[self.in_progress].max()) if self.has_open_episodes else 0
+        if self._unverified is not None:
+            longest = max(longest, int(self._unverified[1].max()))
         return self.total_added - min(longest, self.size())
 
     # -- reading -----------------------------------------------------------------------------------------------------------
@@ -255,6 +267,8 @@ class RingStorage(DictReplayBuffer):
         """:param state: What pickle saved"""
         self.__dict__.update({_OLD_NAMES.get(name, name): value for name, value in state.items()})
         self._describe_columns()
+        self.__dict__.setdefault("_unverified", None)
+        self.__dict__.setdefault("_warnings", set())
         # Early pickles lack `total_added`: any number that gives the position and the size will do.
         self.__dict__.setdefault("total_added", self.pos + (self.buffer_size if self.full else 0))
         size = self.buffer_size * self.n_envs

@@ -77,6 +77,13 @@ class ResumableTD3(TD3):
         self.replay_buffer.truncate_last_trajectory()
         self._distances.restart()
 
+    def leave_environments(self) -> None:
+        """Let others reset the environments, between two calls of ``learn``. The next one begins with a reset."""
+        if self._session.collecting:
+            raise ValueError("`env` is in use for training, and an evaluation would cut its episodes: make another one.")
+        self.end_episodes()
+        self._last_obs = None
+
     def begin_episodes(self, seed: int, reset: bool = True) -> None:
         """Truncate the episodes in progress and begin new ones. Without ``reset`` only a run resumed from here resets them."""
         self.end_episodes()

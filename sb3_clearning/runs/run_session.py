@@ -39,6 +39,8 @@ class RunSession:
     def __init__(self) -> None:
         #: Whether the call learns from the buffer alone.
         self.offline = False
+        #: Whether a call of ``learn`` takes steps in the environments.
+        self.collecting = False
         #: The step at which the call of ``learn`` started.
         self.call_started_at = 0
         #: None until a checkpoint callback has reset the environments.
@@ -54,13 +56,16 @@ class RunSession:
     @contextlib.contextmanager
     def call(self, model: "ResumableTD3", offline: bool) -> Iterator[None]:
         """A call of ``learn`` or ``learn_offline``: errors get a note on how to resume, and cleanup always happens."""
-        self.offline, self._training = offline, False
+        self.offline, self.collecting, self._training = offline, not offline, False
 
         def hint() -> str:
             return self.hint(model) if self._training else ""  # before training there is nothing to lose
 
-        with contextlib.ExitStack() as self.exit_stack, explain_env_failures(model.env, self._env_died, hint):
-            yield
+        try:
+            with contextlib.ExitStack() as self.exit_stack, explain_env_failures(model.env, self._env_died, hint):
+                yield
+        finally:
+            self.collecting = False
 
     @contextlib.contextmanager
     def begin(self, model: "ResumableTD3", total_timesteps: int, reset_num_timesteps: bool) -> Iterator[tuple[int, bool]]:

@@ -121,8 +121,8 @@ def test_a_run_that_continues_keeps_its_table_and_its_best(tmp_path: Path) -> No
         assert kept == pytest.approx(written, rel=0, abs=0, nan_ok=True)
 
 
-def test_the_training_environment_is_refused() -> None:
-    env = DummyVecEnv([PointEnv])
+@pytest.mark.parametrize("env", [DummyVecEnv([PointEnv]), PointEnv()], ids=["VecEnv", "env"])
+def test_the_training_environment_is_refused(env: Any) -> None:
     model = small_model(env)
     with pytest.raises(ValueError, match="GoalEvalCallback needs another one"):
         model.learn(5, callback=GoalEvalCallback(env, eval_freq=1))

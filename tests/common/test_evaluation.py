@@ -1,12 +1,14 @@
 """Evaluation counts what a task scores."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from gymnasium.wrappers import TimeLimit
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 
 from sb3_clearning.common.evaluation import EVALUATION_SEED, RESULT_KEYS, evaluate_goals
 from sb3_clearning.envs import GoalFromObservation
@@ -179,11 +181,45 @@ def test_episodes_are_shared_out_among_the_environments_of_a_vec_env() -> None:
         assert found[key] == pytest.approx(sum(one[key] * n for one, n in single) / 7, rel=1e-5), key
 
 
-def test_the_training_environment_is_not_evaluated_in_the_middle_of_an_episode() -> None:
-    env = DummyVecEnv([PointEnv])
-    model = small_model(env).learn(15)
+def in_a_vec_env(env: gym.Env) -> VecEnv:
+    return DummyVecEnv([lambda: env])
+
+
+def as_it_is(env: gym.Env) -> gym.Env:
+    return env
+
+
+def in_wrappers(env: gym.Env) -> VecEnv:
+    return VecFrameStack(in_a_vec_env(TimeLimit(env, 5)), 1)
+
+
+TRAINED_IN: list[Callable[[gym.Env], Any]] = [as_it_is, in_a_vec_env, in_wrappers]
+
+
+@pytest.mark.parametrize("passed", TRAINED_IN)
+def test_the_training_environment_is_refused_while_the_model_learns(passed: Callable[[gym.Env], Any]) -> None:
+    env = PointEnv()
+    model = small_model(env)
     with pytest.raises(ValueError, match="in use for training"):
-        evaluate_goals(model, env, n_episodes=1)
+        model.learn(15, callback=lambda locals_, globals_: evaluate_goals(model, passed(env), n_episodes=1) == {})
+    own = model.get_env()
+    assert own is not None
+    with pytest.raises(ValueError, match="in use for training"):
+        model.learn(15, callback=lambda locals_, globals_: evaluate_goals(model, own, n_episodes=1) == {})
+
+
+@pytest.mark.parametrize("passed", TRAINED_IN)
+def test_the_training_environment_can_be_evaluated_between_two_calls_of_learn(passed: Callable[[gym.Env], Any]) -> None:
+    """The next call begins a new episode. Without that, a step would be stored that leads from one episode to another."""
+    env = PointEnv(length=10)
+    model = small_model(env).learn(15)
+    evaluate_goals(model, passed(env), n_episodes=2)
+    model.learn(15, reset_num_timesteps=False)
+    assert model.num_timesteps == 30
+    batch = model.replay_buffer.sample(300)
+    now, then = (10 * part["observation"][:, -1] for part in (batch.observations, batch.next_observations))
+    np.testing.assert_allclose(then - now, 1, atol=1e-4)  # the observation says how old the episode is
+    assert model.replay_buffer.size() == 30
 
 
 def test_an_environment_of_another_shape_is_named() -> None:

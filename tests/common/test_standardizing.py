@@ -41,7 +41,8 @@ GOALS = ("achieved_goal", "desired_goal")
 
 
 def networks(policy: TD3Policy) -> list[Any]:
-    return [policy.actor, policy.actor_target, policy.critic, policy.critic_target]
+    names = ("actor", "actor_target", "critic", "critic_target")
+    return [getattr(policy, name) for name in names if hasattr(policy, name)]
 
 
 def extractors(model: GoalAlgorithm) -> list[StandardizingExtractor]:
@@ -304,13 +305,13 @@ def test_parallel_environments_count_each() -> None:
     assert extractors(model)[0].n_fitted == 88
 
 
-def make_her(**policy_kwargs: Any) -> Any:
+def make_her(name: str = "HerTD3", **policy_kwargs: Any) -> Any:
     import sb3_clearning.envs  # noqa: F401
-    from sb3_clearning.experiments.suite.her_td3 import HerTD3
+    from sb3_clearning.experiments.suite import her
 
     arguments: dict[str, Any] = {"learning_starts": 40, "batch_size": 8, "buffer_size": 500, "seed": 0, "device": "cpu"}
     env = gym.make("ContinuousGridworld-v0", max_episode_steps=10)
-    return HerTD3("MultiInputPolicy", env, policy_kwargs={"net_arch": [8], **policy_kwargs}, **arguments)
+    return getattr(her, name)("MultiInputPolicy", env, policy_kwargs={"net_arch": [8], **policy_kwargs}, **arguments)
 
 
 POLICIES: dict[str, Callable[[], Any]] = {
@@ -321,6 +322,8 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "shared": lambda: small_model(PointEnv(), policy_kwargs={"share_features_extractor": True}),
     "baseline": lambda: GoalTD3("MultiInputPolicy", PointEnv(), policy_kwargs={"net_arch": [8]}, device="cpu"),
     "SB3's critics": lambda: make_her(),
+    "SAC": lambda: make_her("HerSAC"),
+    "TQC": lambda: make_her("HerTQC"),
 }
 
 
@@ -342,12 +345,12 @@ def outputs(policy: TD3Policy, states: dict[str, np.ndarray]) -> list[th.Tensor]
 
 
 def fitted_policy(kind: str) -> TD3Policy:
-    """:return: A policy in float64 that was fitted once, with targets that differ from their networks"""
+    """:return: A policy in float64 that was fitted once, with targets that differ from their networks (and other critics)"""
     policy = POLICIES[kind]().policy.double()
     sizes = {key: gym.spaces.flatdim(space) for key, space in policy.observation_space.spaces.items()}
     policy.sizes = sizes
     with th.no_grad():
-        for target in (policy.actor_target, policy.critic_target):
+        for target in networks(policy)[1:]:
             for parameter in target.parameters():
                 parameter.add_(0.1 * th.randn_like(parameter))
     fit_extractors(policy, states_of(policy, 200, 0), 200)

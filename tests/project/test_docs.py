@@ -2,6 +2,7 @@
 
 import argparse
 import configparser
+import contextlib
 import doctest
 import importlib
 import importlib.util
@@ -21,6 +22,7 @@ import pytest
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.tables.rows import read_rows, write_rows
+from tests.support.hub_server import as_default_hub
 from tests.support.pages import DOCS, PAGES, ROOT, anchors, blocks, commands, links
 from tests.support.short_runs import shorten
 
@@ -45,6 +47,13 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pytest.importorskip("gymnasium_robotics")
     monkeypatch.chdir(tmp_path)
     shorten(monkeypatch)
+    with contextlib.ExitStack() as stack:
+        if "push_to_hub(" in page.read_text():
+            stack.enter_context(as_default_hub(monkeypatch, tmp_path / "cache"))
+        run_blocks(page, capsys)
+
+
+def run_blocks(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     output = None
     for block in blocks(page):

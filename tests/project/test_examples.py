@@ -29,6 +29,10 @@ SCRIPTS = {
     ),
     "future_of_an_agent.py": (["--steps", "110"], r"torque \+2: upright with probability [01]\.\d+ ± .*\nexpected cosine"),
     "robot_arm.py": (["--steps", "120", "--latency", "0"], r"commanded \[1\. 1\.\], reached \[.*\]"),
+    "many_environments.py": (
+        ["--n-envs", "8", "--gradient-steps", "2", "--updates", "8", "--every", "4", "--episodes", "2"],
+        r"\d+ transitions, 8 updates, .* success \d\.\d\d",
+    ),
     "tuning.py": (["--trials", "2", "--steps", "40"], r"best of 2: mean distance \d\.\d+ with gamma 0\.\d+"),
 }
 

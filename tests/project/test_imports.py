@@ -8,7 +8,18 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "sb3_clearning"
 ALLOWED = {"torch", "numpy", "gymnasium", "stable_baselines3", "safetensors", "filelock"}
-EXTRAS = ("mujoco", "metaworld", "dm_control", "gymnasium_robotics", "shimmy", "rl_zoo3", "optuna", "minari", "matplotlib")
+EXTRAS = (
+    "mujoco",
+    "metaworld",
+    "dm_control",
+    "gymnasium_robotics",
+    "shimmy",
+    "rl_zoo3",
+    "optuna",
+    "minari",
+    "matplotlib",
+    "huggingface_hub",
+)
 ROOMS = ("clearning", "goal_td3", "common", "runs", "prediction", "replay", "files")
 #: Modules of envs/ that import a simulator, or draw.
 TASKS = {"adroit", "contact_sheet", "control_suite", "maze", "mujoco_task", "sawyer"}

@@ -1,4 +1,4 @@
-"""Files of the repository that no other test reads: what they name is there, and its address stands in one place."""
+"""Files of the repository that no other test reads: what they name is there, and the address stands in one place."""
 
 import json
 import re

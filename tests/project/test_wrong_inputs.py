@@ -33,10 +33,19 @@ from sb3_clearning import (
     TablePolicy,
     collect,
     evaluate_goals,
+    load_from_hub,
     losses,
+    push_to_hub,
 )
 from sb3_clearning.common.input_scaling import fit_extractors
-from sb3_clearning.envs import BatchedGridworld, BatchedPointMaze, GoalFromObservation, GoalSampler, NoisyGoal
+from sb3_clearning.envs import (
+    BatchedGridworld,
+    BatchedPointMaze,
+    GoalFromObservation,
+    GoalSampler,
+    NoisyGoal,
+    VecGoalFromObservation,
+)
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import small_model
 
@@ -51,6 +60,12 @@ def wrapped() -> GoalFromObservation:
     env = GoalFromObservation(gym.make("Pendulum-v1"))
     env.reset(seed=0)
     return env
+
+
+def flat(n_envs: int = 2, low: float = -2.0, high: float = 2.0, **arguments: Any) -> VecGoalFromObservation:
+    env = DummyVecEnv([lambda: gym.make("Pendulum-v1")] * n_envs)
+    env.action_space = spaces.Box(low, high, (1,))
+    return VecGoalFromObservation(env, **arguments)
 
 
 def algorithm(**arguments: Any) -> Callable[[], Any]:
@@ -435,6 +450,19 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("BatchedPointMaze", lambda: BatchedPointMaze(0), "`n_envs` must be at least 1"),
     ("BatchedPointMaze", lambda: BatchedPointMaze(2).step(np.zeros((3, 2))), "takes actions of shape \\(2, 2\\)"),
     ("BatchedGridworld", lambda: BatchedGridworld("two"), "`n_envs` must be"),  # type: ignore[arg-type]
+    ("VecGoalFromObservation", lambda: flat(high=np.inf), "no useful bounds.*action_low=-1"),
+    ("VecGoalFromObservation", lambda: flat(low=-100.0, high=100.0), "no useful bounds.*`Sb3VecEnvWrapper"),
+    ("VecGoalFromObservation", lambda: flat(crop=[9]), "out of range for an observation of 3 entries"),
+    ("VecGoalFromObservation", lambda: flat(crop=lambda obs: obs[0]), "crop must return goals \\(3, n\\) for a batch of 3"),
+    ("VecGoalFromObservation", lambda: flat(goal_sampler="far"), "Unknown goal_sampler 'far'"),
+    ("VecGoalFromObservation", lambda: flat(n_envs=1), "takes goals of other environments"),
+    ("VecGoalFromObservation", lambda: flat(goal_sampler=lambda rng: rng), "a function of a NumPy Generator and a number"),
+    ("VecGoalFromObservation", lambda: flat(goal_sampler=lambda rng, n: np.zeros(3)).reset(), r"has the shape \(3,\), expected \(2, 3\)"),
+    ("VecGoalFromObservation", lambda: flat(goal_sampler=3), "goal_sampler must be a string, a function or an array"),
+    ("VecGoalFromObservation", lambda: flat(distance_threshold=-1), "distance_threshold must not be negative"),
+    ("VecGoalFromObservation", lambda: VecGoalFromObservation(gym.make("Pendulum-v1")), "use GoalFromObservation"),  # type: ignore[arg-type]
+    ("VecGoalFromObservation", lambda: VecGoalFromObservation(BatchedPointMaze(2)), "needs vectors as observations"),
+    ("VecGoalFromObservation.step", lambda: flat().step(np.zeros((2, 1))), "Call VecGoalFromObservation.reset"),
     ("GoalFromObservation", lambda: GoalFromObservation(PointEnv()), "is a goal env already"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), crop=[9]), "9"),
     ("GoalFromObservation", lambda: GoalFromObservation(gym.make("Pendulum-v1"), goal_sampler="far"), "Unknown goal_sampler 'far'"),
@@ -480,6 +508,13 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), n_eval_episodes=0), "`n_eval_episodes` must be at least 1, not 0"),
     ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), stop_at_success=95), "`stop_at_success` must be at least 0 and at most 1, not 95"),
     ("NoisyGoal", lambda: NoisyGoal(PointEnv(), 0.1, distance_threshold=-1.0), "must not be negative"),
+    # -- the Hub; that nothing is sent is in tests/test_hub.py
+    ("push_to_hub", lambda: push_to_hub("reach.zip", "someone/reach"), "`model` must be a CLearning or GoalTD3 model, not str"),  # type: ignore[arg-type]
+    ("push_to_hub", lambda: push_to_hub(small_model(PointEnv()), "reach"), "`repo_id` must be 'user/name' or 'organization/name', not 'reach'"),
+    ("push_to_hub", lambda: push_to_hub(small_model(PointEnv()), "a/b", 0.9), "`results` must be a dict as `evaluate_goals` returns, not float"),  # type: ignore[arg-type]
+    ("push_to_hub", lambda: push_to_hub(small_model(PointEnv()), "a/b", film=__file__), "`film` must be the path of an .mp4 or .gif file"),
+    ("load_from_hub", lambda: load_from_hub("reach.zip"), "`repo_id` must be 'user/name' or 'organization/name', not 'reach.zip'"),
+    ("load_from_hub", lambda: load_from_hub("a/b", api="hf_token"), "`api` must be a huggingface_hub.HfApi or None, not str"),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ CONFIG = {
             },
         }
     },
-    "methods": {"sb3_td3_her": {"algorithm": "sb3_clearning.experiments.suite.her_td3:HerTD3", "reward": True}},
+    "methods": {"sb3_td3_her": {"algorithm": "sb3_clearning.experiments.suite.her:HerTD3", "reward": True}},
     "matrices": {"tiny": [{"tasks": ["Tiny"], "methods": ["clearning", "next_state", "sb3_td3_her"], "seeds": 1}]},
 }
 

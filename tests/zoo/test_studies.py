@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,34 +143,30 @@ def test_a_killed_worker_loses_no_finished_trial(folder: Path) -> None:
 
 
 @pytest.fixture
-def postgresql(tmp_path: Path) -> Iterator[str]:
+def postgresql() -> Iterator[str]:
     """The address of a PostgreSQL server of our own, on a free port, with its data in a temporary folder."""
     pytest.importorskip("psycopg2", reason="needs PostgreSQL's driver: pip install psycopg2-binary")
     found = [Path("/usr/bin"), *sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     programs = next((place for place in found if (place / "initdb").is_file()), None)
     if programs is None:
         pytest.skip("needs a PostgreSQL server: apt-get install postgresql")
-    # It refuses to run as root; Debian's package makes a user for it.
-    user: dict[str, str] = {}
-    if os.getuid() == 0:
-        user = {"user": "postgres", "group": "postgres"}
-        for place in (tmp_path, *tmp_path.parents[:3]):
-            if str(place).startswith(f"/tmp{os.sep}"):
-                place.chmod(place.stat().st_mode | 0o011)
-    data = tmp_path / "postgres"
-    data.mkdir(mode=0o700)
-    if user:
-        shutil.chown(data, **user)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    quiet = {"check": True, "cwd": "/", "stdout": subprocess.DEVNULL, **user}
-    subprocess.run([programs / "initdb", "-D", data, "-U", "zoo", "--auth", "trust"], **quiet)  # type: ignore[call-overload]
-    control = [programs / "pg_ctl", "-D", data, "-w"]
-    options = ["-l", data / "log", "-o", f"-p {port} -k {data} -h 127.0.0.1"]
-    subprocess.run([*control, *options, "start"], **quiet)  # type: ignore[call-overload]
-    yield f"postgresql+psycopg2://zoo@127.0.0.1:{port}/postgres"
-    subprocess.run([*control, "stop", "-m", "immediate"], **quiet)  # type: ignore[call-overload]
+    # It refuses to run as root; Debian's package makes a user for it. `tmp_path` is closed to other users whenever a pytest
+    # starts.
+    user = {"user": "postgres", "group": "postgres"} if os.getuid() == 0 else {}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder)
+        if user:
+            shutil.chown(data, **user)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        quiet = {"check": True, "cwd": "/", "stdout": subprocess.DEVNULL, **user}
+        subprocess.run([programs / "initdb", "-D", data, "-U", "zoo", "--auth", "trust"], **quiet)  # type: ignore[call-overload]
+        control = [programs / "pg_ctl", "-D", data, "-w"]
+        options = ["-l", data / "log", "-o", f"-p {port} -k {data} -h 127.0.0.1"]
+        subprocess.run([*control, *options, "start"], **quiet)  # type: ignore[call-overload]
+        yield f"postgresql+psycopg2://zoo@127.0.0.1:{port}/postgres"
+        subprocess.run([*control, "stop", "-m", "immediate"], **quiet)  # type: ignore[call-overload]
 
 
 @pytest.mark.slow

@@ -1,14 +1,19 @@
 """Variants of CLearning for the ablation and the trials only."""
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
+import numpy as np
 import torch as th
+from gymnasium import spaces
 
 from sb3_clearning.clearning.clearning import CLearning
 from sb3_clearning.clearning.fast_updater import FastClassifierUpdater
 from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.files.json_values import register_class
 from sb3_clearning.losses import importance_weight
 from sb3_clearning.replay.batch import GoalBatch
+from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 
 
 class AppendixShares(CLearning):
@@ -52,6 +57,22 @@ class _FastActorGoalsUpdater(_ActorGoalsUpdater, FastClassifierUpdater):
     definition = _ActorGoalsUpdater
 
 
+class _EntropyUpdater(ClassifierUpdater):
+    model: "EntropyActor"
+
+    def actor_step(self, batch: GoalBatch) -> th.Tensor:
+        model = self.model
+        actions, log_prob = model.actor.action_log_prob(batch.observations)  # type: ignore[operator]
+        with th.no_grad():
+            features = model.critic.extract_features(batch.observations, model.critic.features_extractor)
+        logits = model.critic.logits(th.cat([features, actions], dim=1)).amin(dim=0)
+        self.descend_actor(self.actor_loss(logits) + model.ent_coef * log_prob.mean())
+        # The gradient of SAC's loss for the logarithm of the coefficient: the entropy is held at -action_dim / 2.
+        excess = -float(log_prob.detach().mean()) + actions.shape[1] / 2
+        model.ent_coef *= math.exp(-model.lr_schedule(1.0) * excess)
+        return logits.detach()
+
+
 class FirstClassifierActor(CLearning):
     """CLearning whose actor ascends the first classifier alone, as TD3's does, and not the smallest of both."""
 
@@ -81,3 +102,77 @@ class RandomGoalsActor(CommandedGoalsActor):
     """CLearning whose actor is trained for random goals alone, and not for next and future states."""
 
     actor_goals = {"random": 1.0}
+
+
+class EntropyActor(CLearning):
+    """CLearning whose stochastic actor has SAC's entropy bonus, with an automatic coefficient."""
+
+    updater_class = _EntropyUpdater
+    ent_coef = 0.1
+
+
+class SomeUniformActions(CLearning):
+    """CLearning that explores with uniformly random actions instead of the actor's in a fifth of the steps."""
+
+    def _sample_action(self, *arguments: Any, **named_arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+        scaled = super()._sample_action(*arguments, **named_arguments)[1]
+        if self.num_timesteps >= self.learning_starts and self.action_space.np_random.random() < 0.2:
+            scaled = self.policy.scale_action(self._uniform_actions(len(scaled)))
+        return self.policy.unscale_action(scaled), scaled
+
+
+class MovingGoalsBuffer(GoalReplayBuffer):
+    """
+    Half of the transitions are drawn from those after which something moves that rarely does. Random goals are drawn from the
+    same distribution: the fixed point is p+(g | s, a) / p(g) for that p(g), whatever p(s, a) is.
+    """
+
+    #: How many steps ahead to look, how many transitions to choose one from, and what counts as motion, in the goal's unit.
+    AHEAD, CANDIDATES, MOTION = 10, 16, 1e-3
+
+    def _draw(self, shape: tuple[int, ...]) -> np.ndarray:
+        drawn = super()._draw((self.CANDIDATES, *shape))
+        ahead = self._ahead(drawn, np.minimum(self._steps_left(drawn), self.AHEAD))
+        moved = np.abs(self._reached_goals(ahead) - self._reached_goals(drawn)) > self.MOTION
+        rare = moved.mean(axis=tuple(range(moved.ndim - 1))) < 0.5
+        first = np.argmax(moved[..., rare].any(axis=-1), axis=0)[None] if rare.any() else np.zeros((1, *shape), dtype=np.int64)
+        chosen = np.take_along_axis(drawn, first, axis=0)[0]
+        return np.where(np.random.random_sample(shape) < 0.5, chosen, drawn[0])
+
+
+register_class("sb3_clearning.experiments.MovingGoalsBuffer", MovingGoalsBuffer)
+
+
+class MovingGoals(CLearning):
+    """CLearning that draws transitions more often after which something moves that rarely does."""
+
+    def _setup_model(self) -> None:
+        self.replay_buffer_class = MovingGoalsBuffer
+        super()._setup_model()
+
+
+class WithoutAchievedGoal(CLearning):
+    """CLearning whose networks do not see the achieved goal, which the observation repeats in these tasks."""
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        space = self.observation_space
+        assert isinstance(space, spaces.Dict)
+        assert next(iter(space.spaces)) == "achieved_goal"
+        n_goal = spaces.flatdim(space["achieved_goal"])
+        # Inputs are the second axis of both: (outputs, inputs) of an actor, (classifiers, inputs, outputs) of the classifiers.
+        for layers in (self.actor.mu, self.actor_target.mu, self.critic.classifiers, self.critic_target.classifiers):
+            _hold_at_zero(next(layers.parameters()), n_goal)
+
+
+def _hold_at_zero(weight: th.nn.Parameter, n_inputs: int) -> None:
+    with th.no_grad():
+        weight[:, :n_inputs] = 0.0
+
+    def without_inputs(gradient: th.Tensor) -> th.Tensor:
+        gradient = gradient.clone()
+        gradient[:, :n_inputs] = 0.0
+        return gradient
+
+    if weight.requires_grad:
+        weight.register_hook(without_inputs)

@@ -20,7 +20,7 @@ from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.experiments.suite import sb3_checkpoint
 from sb3_clearning.experiments.suite.command import main, prepare
 from sb3_clearning.experiments.suite.config import Run, find_algorithm, make_env
-from sb3_clearning.experiments.suite.her_td3 import HerTD3
+from sb3_clearning.experiments.suite.her import HerTD3
 from sb3_clearning.experiments.suite.output_folder import OutputFolder, RunProgress
 from sb3_clearning.experiments.suite.progress import time_left
 from sb3_clearning.experiments.suite.run import FIELDS, execute

@@ -1,12 +1,15 @@
-"""SB3's TD3 with its HerReplayBuffer, exploring as the other methods do: the column that has the reward function."""
+"""SB3's TD3 and SAC, and SB3-contrib's TQC, with the HerReplayBuffer: the columns that have the reward function."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from stable_baselines3 import TD3, HerReplayBuffer
+from sb3_contrib import TQC
+from stable_baselines3 import SAC, TD3, HerReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_clearning.common.input_scaling import fit_extractors, refit_is_due
@@ -19,13 +22,12 @@ def _with_extractor(standardize: bool = True, **policy_kwargs: Any) -> dict[str,
     return {"features_extractor_class": StandardizingExtractor, **policy_kwargs} if standardize else policy_kwargs
 
 
-class HerTD3(TD3):
+class _Her(OffPolicyAlgorithm):
     """
-    Stable-Baselines3's TD3 and HerReplayBuffer, which reads ``compute_reward``. Exploration and inputs are ours, as CLearning
-    and GoalTD3 have them by default: pink noise on the actions, pink actions in the warm-up, and standardized observations.
-    Without them a comparison would be one of exploration and scales.
+    The HerReplayBuffer, which reads ``compute_reward``, with our warm-up and inputs, as CLearning and GoalTD3 have them by
+    default: pink actions in the warm-up, and standardized observations. Without them a comparison would be one of warm-ups and
+    scales.
 
-    :param noise_std: The standard deviation of the noise, for actions within [-1, 1]
     :param policy_kwargs: The policy's arguments, and ``standardize`` as for CLearning
     """
 
@@ -33,11 +35,10 @@ class HerTD3(TD3):
         self,
         policy: str,
         env: GymEnv | str | None,
-        noise_std: float = 0.3,
         replay_buffer_kwargs: Mapping[str, Any] | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
         _init_setup_model: bool = True,
-        **td3_arguments: Any,
+        **arguments: Any,
     ):
         super().__init__(
             policy,
@@ -45,23 +46,18 @@ class HerTD3(TD3):
             replay_buffer_class=HerReplayBuffer,
             replay_buffer_kwargs=dict(replay_buffer_kwargs or {}),
             policy_kwargs=_with_extractor(**(policy_kwargs or {})),
-            _init_setup_model=False,
-            **{key: value for key, value in td3_arguments.items() if not key.startswith("replay_buffer")},
+            _init_setup_model=False,  # type: ignore[call-arg]
+            **{key: value for key, value in arguments.items() if not key.startswith("replay_buffer")},
         )
-        self.noise_std = noise_std
         if _init_setup_model:
             self._setup_model()
 
     def _setup_model(self) -> None:
         super()._setup_model()
-        shape = self.action_space.shape
-        assert shape is not None
-        if self.action_noise is None:  # a loaded model has its own
-            self.action_noise = PinkActionNoise(self.noise_std * np.ones(shape))
-        self._warmup = PinkUniformActions(self.n_envs, int(np.prod(shape)))
+        self._warmup = PinkUniformActions(self.n_envs, get_action_dim(self.action_space))
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Do the updates; before them, take the statistics that observations are standardized with, where that is due."""
+        """Do the updates. Before them, take the statistics that observations are standardized with, where that is due."""
         assert isinstance(self.replay_buffer, HerReplayBuffer)
         n_steps = self.replay_buffer.size()
         if refit_is_due(self.policy, n_steps * self.n_envs):
@@ -93,3 +89,28 @@ class HerTD3(TD3):
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
         if dones.any():
             self._warmup.reset(np.flatnonzero(dones).tolist())
+
+
+class HerTD3(_Her, TD3):
+    """
+    Stable-Baselines3's TD3 with the HerReplayBuffer. It explores with pink noise, as CLearning does.
+
+    :param noise_std: The standard deviation of the noise, for actions within [-1, 1]
+    """
+
+    def __init__(self, *arguments: Any, noise_std: float = 0.3, **named_arguments: Any):
+        self.noise_std = noise_std
+        super().__init__(*arguments, **named_arguments)
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if self.action_noise is None:  # a loaded model has its own
+            self.action_noise = PinkActionNoise(self.noise_std * np.ones(get_action_dim(self.action_space)))
+
+
+class HerSAC(_Her, SAC):
+    """Stable-Baselines3's SAC with the HerReplayBuffer. It explores with its own stochastic actor."""
+
+
+class HerTQC(_Her, TQC):
+    """SB3-contrib's TQC with the HerReplayBuffer. It explores with its own stochastic actor."""
