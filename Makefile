@@ -34,9 +34,9 @@ test-all: check-codestyle lint type
 
 # The lowest versions that setup.cfg allows, in an environment of some 7 GB: torch comes with CUDA, unless UV_TORCH_BACKEND=cpu is set.
 test-oldest:
-	$(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable ".[envs,panda,highway,zoo,extra,deploy,experiments]"
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable ".[envs,panda,highway,zoo,extra,deploy,hub,experiments]"
 	# Triton's LLVM and that of Mesa (EGL) crash in one process. Nothing is compiled for a GPU here.
 	$(OLDEST)/bin/uv pip uninstall --quiet --python $(OLDEST) triton
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) hypothesis pytest pytest-xdist
