@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,3 +19,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "Finger-v0" in item.name or "JacoReach-v0" in item.name:
             item.add_marker(pytest.mark.skip(reason="dm_control cannot be installed with this Python"))
+
+
+@pytest.fixture(autouse=True)
+def _control_c() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a job in a shell's background starts with the signal ignored, and we leave that as it is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
