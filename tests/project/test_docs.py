@@ -93,6 +93,16 @@ def test_output_is_compared() -> None:
         assert_output("1.0\n", "1.1\n", "here")
 
 
+def test_how_to_pages_begin_with_code() -> None:
+    """Within the first two screens, so some 250 words."""
+    toctree = re.search(r":caption: How to\n(?:.*\n)*?\n((?:\w+\n)+)", (DOCS / "index.md").read_text())
+    assert toctree is not None
+    pages = toctree[1].split()
+    assert "tuning" in pages
+    before = {page: len((DOCS / f"{page}.md").read_text().split("```")[0].split()) for page in pages}
+    assert {page: words for page, words in before.items() if words > 250} == {}
+
+
 def test_blocks_have_known_languages() -> None:
     known = {"python", "bash", "console", "text", "yaml", "{toctree}", "{eval-rst}", "{include}"}
     for page in PAGES:
