@@ -24,10 +24,12 @@ def write_report(study: optuna.Study, folder: Path, n_best: int = 5) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     attributes = ("number", "value", "duration", "params", "user_attrs", "state")
     study.trials_dataframe(attrs=attributes).to_csv(folder / "trials.csv", index=False)
-    importances = optuna.importance.get_param_importances(study)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        _save(visualization.plot_param_importances(study), folder / "importances.png")
+        # Optuna 5's default. That of Optuna 4 needs scikit-learn, and gives other numbers.
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        importances = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        _save(visualization.plot_param_importances(study, evaluator), folder / "importances.png")
         _save(visualization.plot_slice(study, target_name="Mean evaluation reward"), folder / "slices.png")
     (folder / "study.md").write_text(_summary(study, complete, importances, n_best))
 
