@@ -22,7 +22,8 @@ from sb3_clearning.experiments.tables.sweep import SweepCommand
 
 SEEDS, EVALUATION_SEED, EPISODES = (200, 201), 2_000_000, 30
 COEFFICIENTS = (0.0, 0.1, 1.0)
-STEPS = {"FetchReach-v4": 5_000, "SawyerDrawer-v0": 30_000}
+STEPS = {"FetchReach-v4": 5_000, "SawyerDrawer-v0": 22_000, "SawyerWindow-v0": 22_000}
+WARMUP = {"SawyerDrawer-v0": 10_000, "SawyerWindow-v0": 10_000}  # as in hyperparams/
 FIELDS = ("task", "coefficient", "seed", "steps", "success", "final", "mean_change")
 
 
@@ -66,7 +67,7 @@ def measure(setting: tuple[str, float, int]) -> Iterator[dict[str, Any]]:
     updater = type("Updater", (SmoothUpdater,), {"coefficient": coefficient})
     algorithm = type("Smooth", (CLearning,), {"updater_class": updater}) if coefficient else CLearning
     env = gym.make(task)
-    model = algorithm("MultiInputPolicy", env, seed=seed).learn(STEPS[task])
+    model = algorithm("MultiInputPolicy", env, learning_starts=WARMUP.get(task, 1_000), seed=seed).learn(STEPS[task])
     found = evaluate_goals(model, env, EPISODES, EVALUATION_SEED)
     numbers = {"success": found["success"], "final": found["final"], "mean_change": mean_change(model, env)}
     row = {"task": task, "coefficient": coefficient, "seed": seed, "steps": STEPS[task]}
