@@ -11,34 +11,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pandas as pd
-import torch as th
 
 import sb3_clearning.envs  # noqa: F401
-from sb3_clearning import CLearning, GoalBatch
-from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning import CLearning
 from sb3_clearning.common.evaluation import evaluate_goals
+from sb3_clearning.experiments.suite.ablations import SmoothActor
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 
 SEEDS, EVALUATION_SEED, EPISODES = (200, 201), 2_000_000, 30
 COEFFICIENTS = (0.0, 0.1, 1.0)
-STEPS = {"FetchReach-v4": 5_000, "SawyerDrawer-v0": 30_000}
+STEPS = {"FetchReach-v4": 5_000, "SawyerDrawer-v0": 22_000, "SawyerWindow-v0": 22_000}
+WARMUP = {"SawyerDrawer-v0": 10_000, "SawyerWindow-v0": 10_000}  # as in hyperparams/
 FIELDS = ("task", "coefficient", "seed", "steps", "success", "final", "mean_change")
-
-
-class SmoothUpdater(ClassifierUpdater):
-    """C-learning's update with the penalty."""
-
-    coefficient = 0.0
-
-    def actor_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
-        """:return: The critics' outputs, and the regularization with the penalty"""
-        outputs, regularization = super().actor_outputs(batch)
-        if self.coefficient:
-            steps = self.model.replay_buffer.sample(len(batch))
-            change = self.model.actor(steps.observations) - self.model.actor(steps.next_observations)
-            regularization = regularization + self.coefficient * change.square().mean()
-        return outputs, regularization
 
 
 def mean_change(model: CLearning, env: gym.Env) -> float:
@@ -63,10 +48,9 @@ def measure(setting: tuple[str, float, int]) -> Iterator[dict[str, Any]]:
 
     gym.register_envs(gymnasium_robotics)
     task, coefficient, seed = setting
-    updater = type("Updater", (SmoothUpdater,), {"coefficient": coefficient})
-    algorithm = type("Smooth", (CLearning,), {"updater_class": updater}) if coefficient else CLearning
+    algorithm = type("Smooth", (SmoothActor,), {"action_rate_penalty": coefficient}) if coefficient else CLearning
     env = gym.make(task)
-    model = algorithm("MultiInputPolicy", env, seed=seed).learn(STEPS[task])
+    model = algorithm("MultiInputPolicy", env, learning_starts=WARMUP.get(task, 1_000), seed=seed).learn(STEPS[task])
     found = evaluate_goals(model, env, EPISODES, EVALUATION_SEED)
     numbers = {"success": found["success"], "final": found["final"], "mean_change": mean_change(model, env)}
     row = {"task": task, "coefficient": coefficient, "seed": seed, "steps": STEPS[task]}

@@ -60,13 +60,16 @@ def test_script_runs(name: str, tmp_path: Path) -> None:
 def test_the_robot_is_stopped_by_ctrl_c_and_resumed(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "robot_arm.py"), "--endless", "--latency", "0.001", "--steps"]
     process = subprocess.Popen([*command, "100000"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
-    folder, deadline = tmp_path / "runs" / "robot_arm", time.monotonic() + 100
-    while not list(folder.glob("checkpoint-*")):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, printed = process.communicate(timeout=60)
+    folder, deadline = tmp_path / "runs" / "robot_arm", time.monotonic() + 300
+    try:
+        while not list(folder.glob("checkpoint-*")):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=300)
+    finally:
+        process.kill()
     step = re.findall(r"Stopped at step ([\d,]+) by SIGINT", printed)[0]
     steps = int(step.replace(",", ""))
     output = output_of(EXAMPLES / "robot_arm.py", "--endless", "--latency", "0", "--steps", str(steps + 20), cwd=tmp_path)
