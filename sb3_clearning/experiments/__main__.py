@@ -6,6 +6,7 @@ import sys
 EXPERIMENTS = {
     "action_rate": "a penalty on the action's rate in the loss of the actor: what was tried",
     "curriculum": "a curriculum of commanded goals on two mazes: what was tried",
+    "false_ends": "final observations that are those of the next episode: learning on the maze with and without them",
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "a few minutes on FetchReach: a trained agent, its learning curve and its future density",
     "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",
