@@ -93,23 +93,6 @@ class RingStorage(DictReplayBuffer):
             )
         return found
 
-    def move_to(self, device: th.device, buffer_device: th.device | None) -> None:
-        """Sample for networks on another device, and store the states on ``buffer_device`` (None: in NumPy's arrays)."""
-        self.device = device
-        if buffer_device == self.buffer_device:
-            return
-        self.buffer_device = buffer_device
-
-        def moved(array: Any) -> Any:
-            stored = self._zeros(array.shape, array.dtype)
-            stored[:] = np.asarray(array)
-            return stored
-
-        self.rows, self.slot_rows = moved(self.rows), moved(self.slot_rows)
-        self.non_float = {key: moved(array) for key, array in self.non_float.items()}
-        self.slot_non_float = {key: moved(array) for key, array in self.slot_non_float.items()}
-        self.copy_newest_to_host()
-
     def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """:return: An array for states where they are stored. ``np.zeros`` takes no memory before it is written to"""
         return np.zeros(shape, dtype) if self.buffer_device is None else DeviceArray.zeros(shape, dtype, self.buffer_device)
@@ -172,6 +155,23 @@ class RingStorage(DictReplayBuffer):
         if self.buffer_device is not None:
             self._host_rows = np.array(self.slot_rows[: self.n_envs])
             self._host_non_float = {key: np.array(array[: self.n_envs]) for key, array in self.slot_non_float.items()}
+
+    def move_to(self, device: th.device, buffer_device: th.device | None) -> None:
+        """Sample for networks on another device, and store the states on ``buffer_device`` (None: in NumPy's arrays)."""
+        self.device = device
+        if buffer_device == self.buffer_device:
+            return
+        self.buffer_device = buffer_device
+
+        def moved(array: Any) -> Any:
+            stored = self._zeros(array.shape, array.dtype)
+            stored[:] = np.asarray(array)
+            return stored
+
+        self.rows, self.slot_rows = moved(self.rows), moved(self.slot_rows)
+        self.non_float = {key: moved(array) for key, array in self.non_float.items()}
+        self.slot_non_float = {key: moved(array) for key, array in self.slot_non_float.items()}
+        self.copy_newest_to_host()
 
     def _warn_once(self, message: str) -> None:
         kind = message.split(":")[0]
