@@ -121,7 +121,7 @@ def run_times(rows: pd.DataFrame) -> list[str]:
 TEXT = (
     f"Success at the end of a run, then the first evaluation with at least {REACHED:.0%} success: minutes of one core for "
     f"training until then, and transitions in thousands. {EVALUATIONS} evaluations of {EPISODES} episodes in each run; trial "
-    f"seeds from {FIRST_SEED} on. A dash: not run, or not reached."
+    f"seeds from {FIRST_SEED} on. A dash alone: not run; after the colon: not reached."
 )
 
 
