@@ -35,7 +35,7 @@ class CLearning(GoalAlgorithm):
     :param gradient_steps: How many gradient steps to do after each rollout; -1: as many as environment steps
     :param action_noise: Exploration: "auto" (pink, none for a stochastic actor), "gaussian", "pink", None, or an ActionNoise
     :param replay_buffer_class: GoalReplayBuffer or a subclass of it
-    :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
+    :param replay_buffer_kwargs: Arguments of the replay buffer; ``{"buffer_device": "cuda"}`` stores it on the GPU
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
     :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the state after them is
         bootstrapped from. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Steps beyond the

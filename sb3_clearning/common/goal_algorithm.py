@@ -27,7 +27,7 @@ from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.common.updater import Updater
 from sb3_clearning.files.array_file import write_whole
 from sb3_clearning.goal_spaces import check_action_space, check_goal_space
-from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
+from sb3_clearning.replay.goal_buffer import GoalReplayBuffer, check_samples_on_device
 from sb3_clearning.runs.model_files import ModelFiles
 from sb3_clearning.runs.model_state import check_finite_weights
 from sb3_clearning.runs.run_session import RunSession
@@ -149,6 +149,8 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
                 f"{sorted(unknown)} in `replay_buffer_kwargs` are HerReplayBuffer's: here `lambda_` and `gamma` of CLearning, "
                 "or `relabel` of GoalTD3, say how goals are relabelled. Leave them out."
             )
+        if kwargs.get("buffer_device") is not None:
+            check_samples_on_device(self._vec_normalize_env is not None, self._needs_returns and self.n_steps > 1)
 
     def _check_not_from(self, algorithm: str, arguments: set[str]) -> None:
         """Raise an error if the model was loaded from a file of another algorithm, which has other arguments."""

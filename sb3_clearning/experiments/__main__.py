@@ -6,6 +6,8 @@ import sys
 EXPERIMENTS = {
     "action_rate": "a penalty on the action's rate in the loss of the actor: what was tried",
     "curriculum": "a curriculum of commanded goals on two mazes: what was tried",
+    "false_ends": "final observations that are those of the next episode: learning on the maze with and without them",
+    "many_envs": "1 to 64 environments and 1 to 1/16 updates per transition, on the maze and two of Sawyer's tasks",
     "core": "CLearning with its defaults on two tasks, five seeds each",
     "demo": "a few minutes on FetchReach: a trained agent, its learning curve and its future density",
     "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",

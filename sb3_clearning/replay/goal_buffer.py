@@ -17,6 +17,7 @@ from sb3_clearning.goal_spaces import Crop
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.datasets import dataset_chunks, load_minari, minari_episodes, read_arrays
+from sb3_clearning.replay.device_array import DeviceArray
 from sb3_clearning.replay.experience import Experience, Transitions, Values
 from sb3_clearning.replay.geometric import future_offsets
 from sb3_clearning.replay.goal_transitions import goal_transitions, with_achieved_goals
@@ -69,6 +70,25 @@ def _partners(start: int, stop: int, batch_size: int) -> np.ndarray:
     return partners
 
 
+def check_samples_on_device(normalized: bool, searched: bool) -> None:
+    """
+    Raise an error for what a buffer with a ``buffer_device`` cannot do without copying states to the host.
+
+    :param normalized: Whether a VecNormalize normalizes the batches
+    :param searched: Whether episodes are searched for the first state that achieves the goal, for n-step returns
+    """
+    if normalized:
+        raise ValueError(
+            "A VecNormalize computes on the host, and `buffer_device` keeps states off it: leave one of them out. By default, "
+            "the networks standardize their inputs."
+        )
+    if searched:
+        raise ValueError(
+            "Q-learning's n-step returns are searched for on the host, and `buffer_device` keeps states off it: leave it out, "
+            "or use `n_steps=1`."
+        )
+
+
 class GoalReplayBuffer(EpisodeRing):
     """
     Replay buffer for goal-conditioned learning without rewards. Every stored transition can be sampled at once, no finished
@@ -77,7 +97,10 @@ class GoalReplayBuffer(EpisodeRing):
     :param buffer_size: Number of transitions, over all environments
     :param observation_space: A Dict with ``observation``, ``achieved_goal``, ``desired_goal`` and any other keys
     :param action_space: A Box
+    :param device: The device of the networks, which batches are for
     :param optimize_memory_usage: Has no effect: states are always stored once
+    :param buffer_device: Where states and actions are stored. None: in the host's memory, as NumPy's arrays. Else it is the
+        networks' device: a batch is then gathered there, and only its indices are sent. The batches are the same
     """
 
     def save(self, path: str | Path) -> None:
@@ -212,6 +235,8 @@ class GoalReplayBuffer(EpisodeRing):
             raise ValueError(f"`n_steps` must be at least 1, not {n_steps}.")
         if self.size() == 0:
             raise ValueError("The replay buffer is empty: collect or load at least one transition before sampling.")
+        if self.buffer_device is not None:
+            check_samples_on_device(env is not None, returns and n_steps > 1)
         kinds = goal_slices(relabel, batch_size)
         index = self._draw((n_batches, batch_size))
         end, window = index, None
@@ -326,7 +351,7 @@ class GoalReplayBuffer(EpisodeRing):
         self, commanded: np.ndarray, achieved: np.ndarray, kinds: dict[str, slice], sources: dict[str, np.ndarray]
     ) -> np.ndarray:
         """:return: The goals of all transitions. After what the next states achieved, ``achieved`` has that of the sources"""
-        goals = np.empty_like(commanded)
+        goals: Any = commanded.empty_like() if isinstance(commanded, DeviceArray) else np.empty_like(commanded)
         batch_size = start = commanded.shape[1]
         for kind, part in kinds.items():
             if kind in sources:
@@ -368,8 +393,10 @@ class GoalReplayBuffer(EpisodeRing):
             terminated = (slot >= self.n_envs) & self.slot_terminated[slot]
         return self._ahead(index, future_offsets(horizon, gamma, uniform, terminated))
 
-    def to_torch(self, array: np.ndarray, copy: bool = True) -> th.Tensor:
-        """:return: The tensor on the buffer's device; without a copy three times as fast as the overridden one"""
+    def to_torch(self, array: np.ndarray | DeviceArray, copy: bool = True) -> th.Tensor:
+        """:return: The tensor on the networks' device; without a copy three times as fast as the overridden one"""
+        if isinstance(array, DeviceArray):
+            return array.tensor
         if copy or self.device.type != "cpu":
             return super().to_torch(array, copy)
         return th.from_numpy(array)

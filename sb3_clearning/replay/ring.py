@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sb3_clearning.false_ends import ADVICE, ends_are_false, equal_rows
+from sb3_clearning.replay.device_array import DeviceArray
 from sb3_clearning.replay.experience import Transitions
 from sb3_clearning.replay.ring_storage import RingStorage
 
@@ -41,10 +42,13 @@ class EpisodeRing(RingStorage):
         if self._unverified is not None:
             self._verify_ends(obs)
         n_envs, first = self.n_envs, self.pos * self.n_envs
-        rows = self.rows[first : first + n_envs]
+        on_host = self.buffer_device is None
+        rows = self.rows[first : first + n_envs] if on_host else np.empty((n_envs, self.action_columns.stop), np.float32)
         # One call for all keys: with few environments, the number of calls is what a step costs.
         floats = [obs[key].reshape(n_envs, -1) for key in self.columns]
         np.concatenate([*floats, action.reshape(n_envs, -1)], axis=1, out=rows, casting="unsafe")
+        if not on_host:
+            self.rows[first : first + n_envs] = rows
         self._continue_episodes(rows, obs)
         if self.full:
             overwritten = self.next_slot[first : first + n_envs]
@@ -52,10 +56,15 @@ class EpisodeRing(RingStorage):
 
         if self.columns:
             floats = [next_obs[key].reshape(n_envs, -1) for key in self.columns]
-            np.concatenate(floats, axis=1, out=self.slot_rows[:n_envs], casting="unsafe")
+            newest = self.newest_rows
+            np.concatenate(floats, axis=1, out=newest, casting="unsafe")
+            if not on_host:
+                self.slot_rows[:n_envs] = newest
         for key, stored in self.non_float.items():
             stored[first : first + n_envs] = obs[key].reshape(n_envs, *self.obs_shape[key])
             self.slot_non_float[key][:n_envs] = next_obs[key].reshape(n_envs, *self.obs_shape[key])
+            if not on_host:
+                self.newest_non_float[key][:] = next_obs[key].reshape(n_envs, *self.obs_shape[key])
         self.next_slot[first : first + n_envs] = self._pending
         self.episode_end[first : first + n_envs] = -1
         self.in_progress[:] = True
@@ -90,16 +99,17 @@ class EpisodeRing(RingStorage):
         flat = {key: obs[key].reshape(self.n_envs, -1) for key in self.obs_shape}
         # Nearly all differ in the first number already, and a comparison of all would cost more than adding a step.
         if "observation" in self.columns:
-            likely = self.slot_rows[envs, self.columns["observation"].start] == flat["observation"][envs, 0].astype(np.float32)
+            numbers = self.newest_rows[envs, self.columns["observation"].start]
+            likely = numbers == flat["observation"][envs, 0].astype(np.float32)
             envs, lengths = envs[likely], lengths[likely]
         if not len(envs):
             return
         newest = (self.pos - 1) % self.buffer_size * self.n_envs + envs
         final, before = {}, {}
         for key, columns in self.columns.items():
-            final[key], before[key] = self.slot_rows[envs, columns], self.rows[newest, columns]
+            final[key], before[key] = self.newest_rows[envs, columns], np.asarray(self.rows[newest, columns])
         for key, stored in self.non_float.items():
-            final[key], before[key] = self.slot_non_float[key][envs], stored[newest]
+            final[key], before[key] = self.newest_non_float[key][envs], np.asarray(stored[newest])
         first = {key: flat[key][envs].astype(value.dtype) for key, value in final.items()}
         false = equal_rows(final, first) & ends_are_false(before, first)
         self._drop_ends(envs[false], lengths[false])
@@ -123,13 +133,12 @@ class EpisodeRing(RingStorage):
 
     def _continue_episodes(self, rows: np.ndarray, obs: dict[str, np.ndarray]) -> None:
         """Continue the episodes with the given states. Close those whose environment was reset in between."""
-        same = rows[:, : self.n_features] == self.slot_rows[: self.n_envs]
+        same = rows[:, : self.n_features] == self.newest_rows
         if self.non_float or not (same.all() and self.in_progress.all()):  # else: all of them continue
             continues = same[:, self._state_columns].all(axis=1)
-            for key, slots in self.slot_non_float.items():
+            for key, newest in self.newest_non_float.items():
                 if key != "desired_goal":  # not part of the state
-                    expected = slots[: self.n_envs].reshape(self.n_envs, -1)
-                    continues &= (obs[key].reshape(self.n_envs, -1) == expected).all(axis=1)
+                    continues &= (obs[key].reshape(self.n_envs, -1) == newest.reshape(self.n_envs, -1)).all(axis=1)
             self._truncate(self.in_progress & ~continues)
         previous = (self.pos - 1) % self.buffer_size * self.n_envs
         self.next_slot[previous : previous + self.n_envs][self.in_progress] = -1
@@ -224,8 +233,8 @@ class EpisodeRing(RingStorage):
     def reserve_slots(self, n: int) -> None:
         """:param n: How many slots must be free; their number is doubled until they are"""
 
-        def double(array: np.ndarray) -> np.ndarray:
-            return np.concatenate([array, np.zeros_like(array)])
+        def double(array: Any) -> Any:
+            return array.doubled() if isinstance(array, DeviceArray) else np.concatenate([array, np.zeros_like(array)])
 
         while len(self.free_slots) < n:
             old = len(self.slot_rows)

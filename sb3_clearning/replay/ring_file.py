@@ -69,13 +69,13 @@ def snapshot_segment(ring: EpisodeRing, first: int) -> Segment:
     final = next_slot >= ring.n_envs
     ends = np.where(final, np.where(ring.slot_terminated[next_slot], TERMINATED, TRUNCATED), IN_PROGRESS).astype(np.uint8)
     arrays: Arrays = {
-        "rows": ring.rows.reshape(ring.buffer_size, ring.n_envs, -1)[places],
+        "rows": np.asarray(ring.rows.reshape(ring.buffer_size, ring.n_envs, -1)[places]),
         "ends": ends,
-        "final": ring.slot_rows[next_slot[final]],
+        "final": np.asarray(ring.slot_rows[next_slot[final]]),
     }
     for key, stored in ring.non_float.items():
-        arrays[f"side.{key}"] = stored.reshape(ring.buffer_size, ring.n_envs, *ring.obs_shape[key])[places]
-        arrays[f"final.{key}"] = ring.slot_non_float[key][next_slot[final]]
+        arrays[f"side.{key}"] = np.asarray(stored.reshape(ring.buffer_size, ring.n_envs, *ring.obs_shape[key])[places])
+        arrays[f"final.{key}"] = np.asarray(ring.slot_non_float[key][next_slot[final]])
     return Segment(first, ring.total_added, arrays)
 
 
@@ -91,9 +91,9 @@ def snapshot_open_episodes(ring: EpisodeRing) -> tuple[dict[str, Any], Arrays]:
     newest = {
         "open": ring.in_progress.copy(),
         "length": ring.episode_steps.copy(),
-        "newest": ring.slot_rows[: ring.n_envs].copy(),
+        "newest": ring.newest_rows.copy(),
     }
-    newest.update({f"newest.{key}": slots[: ring.n_envs].copy() for key, slots in ring.slot_non_float.items()})
+    newest.update({f"newest.{key}": states.copy() for key, states in ring.newest_non_float.items()})
     return content, newest
 
 
@@ -152,6 +152,7 @@ def _fill(ring: EpisodeRing, added: int, n_steps: int, open_episodes: Arrays, ar
         stored.reshape(*shape, *ring.obs_shape[key])[places] = arrays[f"side.{key}"]
         ring.slot_non_float[key][: ring.n_envs] = open_episodes[f"newest.{key}"]
         ring.slot_non_float[key][final_slots] = arrays[f"final.{key}"]
+    ring.copy_newest_to_host()
     ring.slot_terminated[final_slots] = ends[ends != IN_PROGRESS] == TERMINATED
     ring.free_slots = list(range(ring.n_envs + n_final, len(ring.slot_rows)))
     ring.in_progress[:], ring.episode_steps[:] = open_episodes["open"], open_episodes["length"]

@@ -9,9 +9,11 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common import buffers as sb3_buffers
 from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer
+from stable_baselines3.common.utils import get_device
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.goal_spaces import check_goal_space
+from sb3_clearning.replay.device_array import DeviceArray
 from sb3_clearning.replay.experience import Transitions
 
 #: Attributes that pickles of 0.1.0 have under another name.
@@ -42,6 +44,7 @@ class RingStorage(DictReplayBuffer):
         device: th.device | str = "auto",
         n_envs: int = 1,
         optimize_memory_usage: bool = False,
+        buffer_device: th.device | str | None = None,
     ):
         check_number("buffer_size", buffer_size, 1, whole=True)
         check_number("n_envs", n_envs, 1, whole=True)
@@ -52,6 +55,7 @@ class RingStorage(DictReplayBuffer):
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs=n_envs)
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
+        self.buffer_device = self._checked_device(buffer_device)
 
         self._warnings: set[str] = set()  # those that were shown: each is shown once
         self.columns: dict[str, slice] = {}
@@ -74,20 +78,39 @@ class RingStorage(DictReplayBuffer):
         self._state_columns = np.delete(np.arange(self.n_features), self.columns.get("desired_goal", slice(0)))
         self._layout = {key: (self.columns.get(key), shape) for key, shape in self.obs_shape.items()}
 
+    def _checked_device(self, buffer_device: th.device | str | None) -> th.device | None:
+        """:return: Where states are stored, as SB3 finds a device: the CPU if there is no CUDA. None: NumPy's arrays"""
+        if buffer_device is None:
+            return None
+        try:
+            found = get_device(buffer_device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f'`buffer_device` must be a device such as "cuda", or None, not {buffer_device!r}.') from error
+        if found.type != self.device.type:
+            raise ValueError(
+                f"`buffer_device` is {found}, but the networks are on {self.device}: every batch would be copied. Set "
+                "`device` to the same, or leave `buffer_device` out of `replay_buffer_kwargs`."
+            )
+        return found
+
+    def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """:return: An array for states where they are stored. ``np.zeros`` takes no memory before it is written to"""
+        return np.zeros(shape, dtype) if self.buffer_device is None else DeviceArray.zeros(shape, dtype, self.buffer_device)
+
     def _allocate(self) -> None:
-        """Make the empty arrays. ``np.zeros`` takes no resident memory before it is written to."""
+        """Make the empty arrays. Those of states may be on a device; what a sample is found by is always on the host."""
         size = self.buffer_size * self.n_envs
 
         def zeros(n: int) -> dict[str, np.ndarray]:
             """Arrays for the non-float keys, in their own dtype."""
             others = {key: space for key, space in self.observation_space.spaces.items() if key not in self.columns}
-            return {key: np.zeros((n, *self.obs_shape[key]), dtype=space.dtype) for key, space in others.items()}
+            return {key: self._zeros((n, *self.obs_shape[key]), space.dtype) for key, space in others.items()}
 
         # Steps that were ever added, overwritten ones included: step `i` is at the ring position `i % buffer_size`. A ring
         # that was filled from a smaller one counts from the oldest step of that one.
         self.total_added = 0
         # Row `pos * n_envs + env`: the state, the commanded goal and the action.
-        self.rows = np.zeros((size, self.action_columns.stop), dtype=np.float32)
+        self.rows: np.ndarray = self._zeros((size, self.action_columns.stop), np.float32)
         self.non_float = zeros(size)
         # The slot of the next state, or -1 if that is the following row.
         self.next_slot = np.zeros(size, dtype=np.int32)
@@ -96,7 +119,7 @@ class RingStorage(DictReplayBuffer):
 
         # The first n_envs slots hold the newest next state of each environment, the others the final states.
         capacity = 2 * self.n_envs
-        self.slot_rows = np.zeros((capacity, self.n_features), dtype=np.float32)
+        self.slot_rows: np.ndarray = self._zeros((capacity, self.n_features), np.float32)
         self.slot_non_float = zeros(capacity)
         self.slot_terminated = np.zeros(capacity, dtype=bool)
         self.free_slots = list(range(self.n_envs, capacity))
@@ -108,6 +131,47 @@ class RingStorage(DictReplayBuffer):
         # The environments whose episodes ended at the newest step, and the episodes' lengths, if the final observations may be
         # false: the next step decides.
         self._unverified: tuple[np.ndarray, np.ndarray] | None = None
+        if self.buffer_device is not None:
+            # A step is compared with the newest states. Copies on the host save waiting for the device.
+            self._host_rows = np.zeros((self.n_envs, self.n_features), dtype=np.float32)
+            self._host_non_float = {
+                key: np.zeros((self.n_envs, *self.obs_shape[key]), array.dtype) for key, array in self.non_float.items()
+            }
+
+    @property
+    def newest_rows(self) -> np.ndarray:
+        """:return: The float keys of each environment's newest next state, on the host"""
+        return self.slot_rows[: self.n_envs] if self.buffer_device is None else self._host_rows
+
+    @property
+    def newest_non_float(self) -> dict[str, np.ndarray]:
+        """:return: The other keys of each environment's newest next state, on the host"""
+        if self.buffer_device is not None:
+            return self._host_non_float
+        return {key: array[: self.n_envs] for key, array in self.slot_non_float.items()}
+
+    def copy_newest_to_host(self) -> None:
+        """Call after the slots were written directly."""
+        if self.buffer_device is not None:
+            self._host_rows = np.array(self.slot_rows[: self.n_envs])
+            self._host_non_float = {key: np.array(array[: self.n_envs]) for key, array in self.slot_non_float.items()}
+
+    def move_to(self, device: th.device, buffer_device: th.device | None) -> None:
+        """Sample for networks on another device, and store the states on ``buffer_device`` (None: in NumPy's arrays)."""
+        self.device = device
+        if buffer_device == self.buffer_device:
+            return
+        self.buffer_device = buffer_device
+
+        def moved(array: Any) -> Any:
+            stored = self._zeros(array.shape, array.dtype)
+            stored[:] = np.asarray(array)
+            return stored
+
+        self.rows, self.slot_rows = moved(self.rows), moved(self.slot_rows)
+        self.non_float = {key: moved(array) for key, array in self.non_float.items()}
+        self.slot_non_float = {key: moved(array) for key, array in self.slot_non_float.items()}
+        self.copy_newest_to_host()
 
     def _warn_once(self, message: str) -> None:
         kind = message.split(":")[0]
@@ -117,7 +181,7 @@ class RingStorage(DictReplayBuffer):
 
     def _warn_if_too_large(self) -> None:
         arrays = (self.rows, self.next_slot, self.episode_end, *self.non_float.values())
-        needed = sum(array.nbytes for array in arrays)
+        needed = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         if sb3_buffers.psutil is not None and needed > (available := sb3_buffers.psutil.virtual_memory().available):
             warnings.warn(
                 "This system does not have apparently enough memory to store the complete "
@@ -138,13 +202,13 @@ class RingStorage(DictReplayBuffer):
     @property
     def observations(self) -> dict[str, np.ndarray]:  # type: ignore[override]
         """:return: The stored observations of every key, ``(buffer_size, n_envs, …)``"""
-        stored = {key: self._value(key, self.rows, self.non_float) for key in self.observation_space.spaces}
+        stored = {key: np.asarray(self._value(key, self.rows, self.non_float)) for key in self.observation_space.spaces}
         return {key: array.reshape(self.buffer_size, self.n_envs, *self.obs_shape[key]) for key, array in stored.items()}
 
     @property
     def actions(self) -> np.ndarray:  # type: ignore[override]
         """:return: The stored actions, ``(buffer_size, n_envs, action_dim)``"""
-        return self.rows[:, self.action_columns].reshape(self.buffer_size, self.n_envs, self.action_dim)
+        return np.asarray(self.rows[:, self.action_columns]).reshape(self.buffer_size, self.n_envs, self.action_dim)
 
     def float_states(self, at_most: int = 100_000) -> dict[str, np.ndarray]:
         """
@@ -153,7 +217,7 @@ class RingStorage(DictReplayBuffer):
         """
         check_number("at_most", at_most, 1, whole=True)
         stored = self.size() * self.n_envs
-        return self._split(self.rows[: stored : max(-(-stored // at_most), 1)])
+        return self._split(np.asarray(self.rows[: stored : max(-(-stored // at_most), 1)]))
 
     def _split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """:return: The float keys of rows"""
@@ -237,17 +301,17 @@ class RingStorage(DictReplayBuffer):
         commanded = np.diff(np.floor(np.arange(len(index) + 1) * commanded_fraction)) > 0
         goals = self._reached_goals(index)
         goals[commanded] = self._commanded_goals(index[commanded])
-        return goals.reshape(-1, *self.obs_shape["achieved_goal"])
+        return np.asarray(goals).reshape(-1, *self.obs_shape["achieved_goal"])
 
     def transitions(self) -> Transitions:
         """:return: All that is stored, one environment after the other and each in order of time"""
         size = self.size()
         positions = (np.arange(size) + (self.pos if self.full else 0)) % self.buffer_size
         index = (positions[None] * self.n_envs + np.arange(self.n_envs)[:, None]).reshape(-1)
-        slot, rows = self.next_slot[index], self.rows[index]
-        observations = {**self._split(rows), **{key: stored[index] for key, stored in self.non_float.items()}}
-        next_observations = self._split(self._next_rows(index, slot))
-        next_observations.update({key: self._next_non_float(key, index, slot) for key in self.non_float})
+        slot, rows = self.next_slot[index], np.asarray(self.rows[index])
+        observations = {**self._split(rows), **{key: np.asarray(stored[index]) for key, stored in self.non_float.items()}}
+        next_observations = self._split(np.asarray(self._next_rows(index, slot)))
+        next_observations.update({key: np.asarray(self._next_non_float(key, index, slot)) for key in self.non_float})
         terminated = np.where(slot >= self.n_envs, self.slot_terminated[slot], False)
         over = slot >= 0  # the episode ended, or has not been continued yet
         return Transitions(observations, next_observations, rows[:, self.action_columns], terminated, over & ~terminated)
@@ -255,12 +319,15 @@ class RingStorage(DictReplayBuffer):
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """:return: What pickle saves: the filled rows only"""
+        """:return: What pickle saves: the filled rows only, and NumPy's arrays wherever they are stored"""
         filled = self.size() * self.n_envs
         state = self.__dict__.copy()
         for name in ("rows", "next_slot", "episode_end"):
-            state[name] = state[name][:filled]
-        state["non_float"] = {key: array[:filled] for key, array in self.non_float.items()}
+            state[name] = np.asarray(state[name][:filled])
+        state["non_float"] = {key: np.asarray(array[:filled]) for key, array in self.non_float.items()}
+        state["slot_rows"] = np.asarray(self.slot_rows)
+        state["slot_non_float"] = {key: np.asarray(array) for key, array in self.slot_non_float.items()}
+        state["buffer_device"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -268,6 +335,7 @@ class RingStorage(DictReplayBuffer):
         self.__dict__.update({_OLD_NAMES.get(name, name): value for name, value in state.items()})
         self._describe_columns()
         self.__dict__.setdefault("_unverified", None)
+        self.__dict__.setdefault("buffer_device", None)
         self.__dict__.setdefault("_warnings", set())
         # Early pickles lack `total_added`: any number that gives the position and the size will do.
         self.__dict__.setdefault("total_added", self.pos + (self.buffer_size if self.full else 0))

@@ -171,7 +171,7 @@ class ModelFiles(ResumableTD3):
             )
         if truncate_last_traj:
             buffer.truncate_last_trajectory()
-        buffer.device = self.device
+        buffer.move_to(self.device, self.replay_buffer.buffer_device)
         self.replay_buffer = buffer
 
 

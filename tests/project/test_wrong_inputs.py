@@ -299,6 +299,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer", buffer("10", SPACE, ACTIONS), "`buffer_size` must be a whole number of at least 1, not '10'"),
     ("GoalReplayBuffer", buffer(10, SPACE, ACTIONS, n_envs=0), "`n_envs` must be at least 1, not 0"),
     ("GoalReplayBuffer", buffer(10, spaces.Box(-1, 1, (2,)), ACTIONS), "needs a goal environment"),
+    ("GoalReplayBuffer", buffer(10, SPACE, ACTIONS, "cpu", buffer_device="gpu"), "`buffer_device` must be a device such as"),
+    ("GoalReplayBuffer", buffer(10, SPACE, ACTIONS, "cpu", buffer_device=1.5), "`buffer_device` must be a device such as"),
     ("GoalReplayBuffer", buffer(10, SPACE, spaces.Discrete(2)), r"needs a Box action space, not Discrete\(2\)"),
     ("GoalReplayBuffer.add", add(obs={}), r"needs arrays for every key of \['achieved_goal'.*KeyError"),
     ("GoalReplayBuffer.add", add(obs=np.zeros(3)), "needs arrays for every key"),

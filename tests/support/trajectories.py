@@ -93,11 +93,12 @@ class Trajectories:
     :param space: The observation space
     :param buffer_size: That of the buffer
     :param n_envs: Number of environments
+    :param kwargs: More arguments of the buffer
     """
 
-    def __init__(self, space: spaces.Dict, buffer_size: int, n_envs: int = 1):
+    def __init__(self, space: spaces.Dict, buffer_size: int, n_envs: int = 1, **kwargs: Any):
         self.space, self.n_envs = space, n_envs
-        self.buffer = GoalReplayBuffer(buffer_size, space, ACTION_SPACE, device="cpu", n_envs=n_envs)
+        self.buffer = GoalReplayBuffer(buffer_size, space, ACTION_SPACE, n_envs=n_envs, **{"device": "cpu", **kwargs})
         self.capacity = max(buffer_size // n_envs, 1)
         self.states = [State(env, 0, 0) for env in range(n_envs)]
         self.cuts = [0] * n_envs  # a trajectory is what lies between two cuts
