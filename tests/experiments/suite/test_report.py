@@ -143,7 +143,8 @@ def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
     scores = Scores([row(run, run.steps, success.get(run.method, 0.0)) for run in runs], runs)
     rivals = [method for method in scores.methods if method not in ("clearning", *suite.non_baselines())]
     variants = ["appendix_shares", "full_bootstrap", "lambda_default"]
-    assert suite.non_baselines() == ["one_step", "sb3_td3_her", "zero_actions", *variants]
+    with_reward = ["sb3_td3_her", "sb3_sac_her", "sb3_tqc_her"]
+    assert suite.non_baselines() == ["one_step", *with_reward, "zero_actions", *variants]
     for measure in (SUCCESS, FINAL):
         *_, line = verdicts(scores, rivals, measure)
         assert "her_final: " in line
