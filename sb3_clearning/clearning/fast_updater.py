@@ -12,6 +12,9 @@ class FastClassifierUpdater(FastUpdater, ClassifierUpdater):
 
     definition = ClassifierUpdater
 
+    def _matches_autograd(self) -> bool:
+        return self.model.action_rate_penalty == 0 and super()._matches_autograd()
+
     @th.no_grad()
     def classifier_step(self, batch: GoalBatch, labels: th.Tensor, weights: th.Tensor) -> th.Tensor:
         """:return: The logits before the step, ``(n_critics, batch)``"""

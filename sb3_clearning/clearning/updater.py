@@ -108,6 +108,17 @@ class ClassifierUpdater(Updater):
         self.descend_actor(self.actor_loss(logits) + regularization)
         return logits.detach()
 
+    def actor_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
+        """:return: The classifiers' logits for the actor's actions, and the actor's regularization with the action's rate"""
+        outputs, regularization = super().actor_outputs(batch)
+        model = self.model
+        if model.action_rate_penalty > 0:
+            # The batch has relabelled goals, and its next states are n steps ahead.
+            steps = model.replay_buffer.sample(len(batch), env=model.get_vec_normalize_env())
+            change = model.actor(steps.observations) - model.actor(steps.next_observations)
+            regularization = regularization + model.action_rate_penalty * change.square().mean()
+        return outputs, regularization
+
     def actor_loss(self, logits: th.Tensor) -> th.Tensor:
         """:return: The loss that the actor descends, a scalar, for logits ``(batch,)``"""
         return -ACTOR_OBJECTIVES[self.model.actor_loss](logits).mean()

@@ -15,7 +15,6 @@ import pandas as pd
 import sb3_clearning.envs  # noqa: F401
 from sb3_clearning import CLearning
 from sb3_clearning.common.evaluation import evaluate_goals
-from sb3_clearning.experiments.suite.ablations import SmoothActor
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 
@@ -48,9 +47,9 @@ def measure(setting: tuple[str, float, int]) -> Iterator[dict[str, Any]]:
 
     gym.register_envs(gymnasium_robotics)
     task, coefficient, seed = setting
-    algorithm = type("Smooth", (SmoothActor,), {"action_rate_penalty": coefficient}) if coefficient else CLearning
     env = gym.make(task)
-    model = algorithm("MultiInputPolicy", env, learning_starts=WARMUP.get(task, 1_000), seed=seed).learn(STEPS[task])
+    arguments = {"learning_starts": WARMUP.get(task, 1_000), "action_rate_penalty": coefficient}
+    model = CLearning("MultiInputPolicy", env, seed=seed, **arguments).learn(STEPS[task])
     found = evaluate_goals(model, env, EPISODES, EVALUATION_SEED)
     numbers = {"success": found["success"], "final": found["final"], "mean_change": mean_change(model, env)}
     row = {"task": task, "coefficient": coefficient, "seed": seed, "steps": STEPS[task]}

@@ -115,6 +115,7 @@ def test_goal_spaces_that_differ_in_bounds_or_precision_only_match() -> None:
         ),
         ({"action_noise": 0.1}, r"`action_noise` must be .* not 0\.1"),
         ({"policy_delay": 0}, r"`policy_delay` must be at least 1, not 0"),
+        ({"action_rate_penalty": -1.0}, r"`action_rate_penalty` must be at least 0 \(0: none\), not -1.0"),
         ({"pre_tanh_penalty": -1.0}, r"`pre_tanh_penalty` must be at least 0 \(0: none\), not -1.0"),
         ({"batch_size": 1}, r"`batch_size` must be at least 2 .* not 1"),
         ({"policy_kwargs": {"n_critics": 0}}, r"`n_critics` must be at least 1, not 0"),

@@ -73,16 +73,6 @@ class _EntropyUpdater(ClassifierUpdater):
         return logits.detach()
 
 
-class _SmoothUpdater(ClassifierUpdater):
-    model: "SmoothActor"
-
-    def actor_outputs(self, batch: GoalBatch) -> tuple[th.Tensor, th.Tensor]:
-        outputs, regularization = super().actor_outputs(batch)
-        steps = self.model.replay_buffer.sample(len(batch), env=self.model.get_vec_normalize_env())
-        change = self.model.actor(steps.observations) - self.model.actor(steps.next_observations)
-        return outputs, regularization + self.model.action_rate_penalty * change.square().mean()
-
-
 class FirstClassifierActor(CLearning):
     """CLearning whose actor ascends the first classifier alone, as TD3's does, and not the smallest of both."""
 
@@ -119,13 +109,6 @@ class EntropyActor(CLearning):
 
     updater_class = _EntropyUpdater
     ent_coef = 0.1
-
-
-class SmoothActor(CLearning):
-    """CLearning with |pi(s, g) - pi(s', g)|^2 in the actor's loss, for a step from s to s' and its commanded goal g."""
-
-    updater_class = _SmoothUpdater
-    action_rate_penalty = 0.1
 
 
 class SomeUniformActions(CLearning):

@@ -14,7 +14,6 @@ from sb3_clearning.experiments.suite.ablations import (
     FirstClassifierActor,
     MeanClassifierActor,
     RandomGoalsActor,
-    SmoothActor,
 )
 from sb3_clearning.layers import BatchedLinear
 from sb3_clearning.replay.batch import GoalBatch
@@ -136,23 +135,3 @@ def test_lambda_is_in_the_weights_and_with_the_appendix_in_the_shares_too() -> N
 def test_a_kind_without_weight_has_no_share(lambda_: float, share: float) -> None:
     shares = filled(CLearning, lambda_=lambda_).relabelling()
     assert (shares["next"], shares["future"], shares["random"]) == (share, 0.5 - share, 0.5)
-
-
-def test_the_penalty_on_the_rate_is_that_of_consecutive_actions(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = SmoothActor("MultiInputPolicy", PointEnv(), learning_starts=10, seed=0).learn(30)
-    updater = model.updater_class(model, model._updater.metrics)
-    batch = model.replay_buffer.sample_goals(16, model.relabelling(), model.gamma)[0]
-    steps = model.replay_buffer.sample(16)
-    monkeypatch.setattr(model.replay_buffer, "sample", lambda *_, **__: steps)
-    expected = 0.0
-    for row in range(16):
-        pair = [
-            {key: value[row : row + 1] for key, value in obs.items()} for obs in (steps.observations, steps.next_observations)
-        ]
-        with th.no_grad():
-            first, second = model.actor(pair[0]), model.actor(pair[1])
-        expected += float(((first - second) ** 2).sum()) / second.numel() / 16
-    with th.no_grad():
-        penalty = updater.actor_outputs(batch)[1] - super(type(updater), updater).actor_outputs(batch)[1]
-    assert expected > 1e-9
-    assert float(penalty) == pytest.approx(0.1 * expected, rel=1e-4)
