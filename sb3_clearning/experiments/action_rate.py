@@ -48,8 +48,9 @@ def measure(setting: tuple[str, float, int]) -> Iterator[dict[str, Any]]:
     gym.register_envs(gymnasium_robotics)
     task, coefficient, seed = setting
     env = gym.make(task)
-    arguments = {"learning_starts": WARMUP.get(task, 1_000), "action_rate_penalty": coefficient}
-    model = CLearning("MultiInputPolicy", env, seed=seed, **arguments).learn(STEPS[task])
+    warmup = WARMUP.get(task, 1_000)
+    model = CLearning("MultiInputPolicy", env, learning_starts=warmup, action_rate_penalty=coefficient, seed=seed)
+    model.learn(STEPS[task])
     found = evaluate_goals(model, env, EPISODES, EVALUATION_SEED)
     numbers = {"success": found["success"], "final": found["final"], "mean_change": mean_change(model, env)}
     row = {"task": task, "coefficient": coefficient, "seed": seed, "steps": STEPS[task]}
