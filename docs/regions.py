@@ -83,6 +83,7 @@ _LARGE_FILE = ("loading", "10,000,000 transitions, buffer of 1,000,000")
 MEDIANS = {
     "updates_one_thread": (("updates", "FetchReach-v4, batch 256, [256, 256], 1 thread", "CLearning"), "{:.0f}"),
     "updates_two_threads": (("updates", "FetchReach-v4, batch 256, [256, 256], 2 threads", "CLearning"), "{:.0f}"),
+    "loop_64": (("whole loop", "FetchReach-v4, 64 environments, 1 thread", "CLearning / SB3 TD3 + HER"), "{:.2f}"),
     "sampling_small": (("sampling 256", "10,000 transitions", "ours"), "{:.2f} ms"),
     "sampling_large": (("sampling 256", "5,000,000 transitions", "ours"), "{:.2f} ms"),
     "loading_memory_small": (("loading", "1,000,000 transitions, buffer of 1,000,000", "load_dataset, memory"), "{:.0f} MB"),
