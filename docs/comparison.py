@@ -23,7 +23,7 @@ TASKS = {
 #: What the methods are.
 METHODS = {
     "clearning": "C-learning",
-    "one_step": "C-learning, one step (the paper's)",
+    "one_step": "C-learning with `n_steps=1` (`lambda_` chosen per task)",
     "next_state": "Q-learning, next states as goals",
     "her_final": "Q-learning, HER's final states",
     "her_final_half": "Q-learning, half HER's final states",
@@ -59,16 +59,34 @@ def share(rows: Rows) -> str:
     return f"{mean(values):.0f}%{spread}"
 
 
+def shares(results: Path) -> dict[str, str]:
+    """:return: The mean successes of the table's seeds, for use within a line, such as ``clearning_SawyerPush``"""
+    found = last_rows(results)
+    _, common = compared(found)
+    named = {}
+    for (task, method), rows in found.items():
+        own = [row for seed, row in rows.items() if seed in common]
+        if method in METHODS and own:
+            named[f"{method}_{task.removesuffix('-v0')}"] = f"{100 * mean(float(row['success']) for row in own):.0f}%"
+    return named
+
+
+def compared(found: dict[tuple[str, str], dict[str, dict[str, str]]]) -> tuple[list[str], list[str]]:
+    """:return: The methods that have enough seeds on every task, and the seeds that all of them have"""
+    seeds = {method: seeds_of(found, method) for method in METHODS}
+    shown = [method for method in METHODS if len(seeds[method]) >= MIN_SEEDS]
+    return shown, sorted(set.intersection(*(seeds[method] for method in shown))) if shown else []
+
+
 def comparison(results: Path) -> list[str] | None:
     """:return: Goals reached on each task, for the methods that have enough seeds, on the seeds that all of them have"""
     found = last_rows(results)
     if not found:
         return None
     seeds = {method: seeds_of(found, method) for method in METHODS}
-    shown = [method for method in METHODS if len(seeds[method]) >= MIN_SEEDS]
+    shown, common = compared(found)
     if "clearning" not in shown or len(shown) < 2:
         return None
-    common = sorted(set.intersection(*(seeds[method] for method in shown)))
     nothing = bool(seeds_of(found, NOTHING))
     table = []
     for task, name in TASKS.items():
@@ -78,7 +96,7 @@ def comparison(results: Path) -> list[str] | None:
         table.append([name, f"{int(runs['clearning'][0]['step']):,}", f"{minutes:.0f}", *map(share, runs.values()), *idle])
     header = ["task", "steps", "minutes", *(METHODS[method] for method in shown), *(["no action"] if nothing else [])]
     fewer = [f"{METHODS[method]} ({len(seeds[method])})" for method in METHODS if method not in shown and seeds[method]]
-    text = f"{len(common)} training seeds of each method: the mean, and the worst and the best run."
+    text = f"The mean, and the worst and the best run, of the training seeds that all these methods have: {', '.join(common)}."
     if fewer:
         text += f" Left out, because they have fewer seeds so far: {', '.join(fewer)}."
     return [*markdown(header, table), "", text]

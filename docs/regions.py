@@ -133,16 +133,18 @@ def notes(results: Path) -> dict[str, str]:
     """:return: The value of each note by its name, those of the benchmarks and the links too"""
     tables = ("notes.csv", "task_facts.csv")
     named = {row["name"]: row["value"] for table in tables for row in read(results / table) or [] if row["name"]}
-    return named | medians(results) | links()
+    return named | medians(results) | comparison.shares(results) | links()
 
 
 def links() -> dict[str, str]:
     """:return: Links into the published repository, whose address stands in setup.cfg only"""
     setup = ConfigParser(interpolation=None)
     setup.read(Path(__file__).resolve().parents[1] / "setup.cfg")
-    host, repository = "https://colab.research.google.com", setup["metadata"]["url"].removeprefix("https://github.com/")
+    url = setup["metadata"]["url"]
+    host, repository = "https://colab.research.google.com", url.removeprefix("https://github.com/")
     notebook = f"{host}/github/{repository}/blob/main/examples/c_learning.ipynb"
     return {
+        "clone": f"`git clone {url}`",
         "colab_badge": f"[![Open in Colab]({host}/assets/colab-badge.svg)]({notebook})",
         "colab": f"[open it on Colab]({notebook})",
     }

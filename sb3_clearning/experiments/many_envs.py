@@ -98,9 +98,15 @@ def summary(runs: pd.DataFrame) -> str:
 
 
 def table(rows: pd.DataFrame) -> list[str]:
-    """:return: A line for each task and ratio, a column for each number of environments; a dash for runs that are missing"""
+    """
+    :return: A line for each task and ratio, a column for each number of environments; a dash for runs that are missing, and one
+        line for a task without any
+    """
     lines = []
     for task, budget in BUDGETS.items():
+        if not (rows["task"] == task).any():
+            lines.append([f"`{task}`", "all", "not measured yet", *[""] * (len(N_ENVS) - 1)])
+            continue
         for ratio in budget:
             own = rows[(rows["task"] == task) & (rows["ratio"].astype(str) == ratio)]
             lines.append([f"`{task}`", ratio, *(summary(own[own["n_envs"] == n]) for n in N_ENVS)])

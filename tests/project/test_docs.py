@@ -103,6 +103,13 @@ def test_how_to_pages_begin_with_code() -> None:
     assert {page: words for page, words in before.items() if words > 250} == {}
 
 
+def test_no_line_begins_with_a_note() -> None:
+    """Markdown would take the whole line for HTML, and show its links and backticks as they are."""
+    for page in PAGES:
+        found = [number for number, line in enumerate(page.read_text().splitlines(), 1) if line.lstrip().startswith("<!-- note")]
+        assert not found, f"{name_of(page)}, lines {found}"
+
+
 def test_blocks_have_known_languages() -> None:
     known = {"python", "bash", "console", "text", "yaml", "{toctree}", "{eval-rst}", "{include}"}
     for page in PAGES:
