@@ -39,7 +39,8 @@ class CLearning(GoalAlgorithm):
     :param optimize_memory_usage: Has no effect: the buffer always stores a state once
     :param n_steps: n of the n-step recursion: the next n recorded steps are positives, and the state after them is
         bootstrapped from. 1 is the paper's; ``float("inf")`` looks to the end of the recorded episode. Steps beyond the
-        horizon :math:`1/(1-\gamma)` add little; the time of an update hardly depends on n. With a ``lambda_`` of 0 nothing is bootstrapped and n has no effect
+        horizon :math:`1/(1-\gamma)` add little; the time of an update hardly depends on n. With a ``lambda_`` of 0
+        nothing is bootstrapped and n has no effect
     :param policy_delay: The actor and the targets are updated once every ``policy_delay`` updates of the classifiers
     :param target_policy_noise: Standard deviation of the noise on the next action (with the deterministic actor)
     :param target_noise_clip: Limit of that noise

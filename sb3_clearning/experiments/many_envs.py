@@ -99,8 +99,8 @@ def summary(runs: pd.DataFrame) -> str:
 
 def table(rows: pd.DataFrame) -> list[str]:
     """
-    :return: A line for each task and ratio, a column for each number of environments; a dash for runs that are missing, and one
-        line for a task without any
+    :return: A line for each task and ratio, a column for each number of environments; a dash for runs that are missing, and
+        one line for a task without any
     """
     lines = []
     for task, budget in BUDGETS.items():
