@@ -55,7 +55,7 @@ class RingStorage(DictReplayBuffer):
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs=n_envs)
         self.optimize_memory_usage = False
         self.buffer_size = max(buffer_size // n_envs, 1)
-        self.buffer_device = self._checked_device(buffer_device)
+        self.buffer_device = self._checked_device(buffer_device, self.device)
 
         self._warnings: set[str] = set()  # those that were shown: each is shown once
         self.columns: dict[str, slice] = {}
@@ -78,7 +78,8 @@ class RingStorage(DictReplayBuffer):
         self._state_columns = np.delete(np.arange(self.n_features), self.columns.get("desired_goal", slice(0)))
         self._layout = {key: (self.columns.get(key), shape) for key, shape in self.obs_shape.items()}
 
-    def _checked_device(self, buffer_device: th.device | str | None) -> th.device | None:
+    @staticmethod
+    def _checked_device(buffer_device: th.device | str | None, device: th.device) -> th.device | None:
         """:return: Where states are stored, as SB3 finds a device: the CPU if there is no CUDA. None: NumPy's arrays"""
         if buffer_device is None:
             return None
@@ -86,9 +87,9 @@ class RingStorage(DictReplayBuffer):
             found = get_device(buffer_device)
         except (RuntimeError, TypeError) as error:
             raise ValueError(f'`buffer_device` must be a device such as "cuda", or None, not {buffer_device!r}.') from error
-        if found.type != self.device.type:
+        if found.type != device.type:
             raise ValueError(
-                f"`buffer_device` is {found}, but the networks are on {self.device}: every batch would be copied. Set "
+                f"`buffer_device` is {found}, but the networks are on {device}: every batch would be copied. Set "
                 "`device` to the same, or leave `buffer_device` out of `replay_buffer_kwargs`."
             )
         return found
@@ -156,12 +157,13 @@ class RingStorage(DictReplayBuffer):
             self._host_rows = np.array(self.slot_rows[: self.n_envs])
             self._host_non_float = {key: np.array(array[: self.n_envs]) for key, array in self.slot_non_float.items()}
 
-    def move_to(self, device: th.device, buffer_device: th.device | None) -> None:
+    def move_to(self, device: th.device, buffer_device: th.device | str | None) -> None:
         """Sample for networks on another device, and store the states on ``buffer_device`` (None: in NumPy's arrays)."""
+        checked = self._checked_device(buffer_device, device)
         self.device = device
-        if buffer_device == self.buffer_device:
+        if checked == self.buffer_device:
             return
-        self.buffer_device = buffer_device
+        self.buffer_device = checked
 
         def moved(array: Any) -> Any:
             stored = self._zeros(array.shape, array.dtype)

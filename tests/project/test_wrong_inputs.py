@@ -302,6 +302,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer", buffer(10, SPACE, ACTIONS, "cpu", buffer_device="gpu"), "`buffer_device` must be a device such as"),
     ("GoalReplayBuffer", buffer(10, SPACE, ACTIONS, "cpu", buffer_device=1.5), "`buffer_device` must be a device such as"),
     ("GoalReplayBuffer", buffer(10, SPACE, spaces.Discrete(2)), r"needs a Box action space, not Discrete\(2\)"),
+    ("GoalReplayBuffer.move_to", lambda: filled().move_to(th.device("cpu"), "gpu"), "`buffer_device` must be a device such as"),
     ("GoalReplayBuffer.add", add(obs={}), r"needs arrays for every key of \['achieved_goal'.*KeyError"),
     ("GoalReplayBuffer.add", add(obs=np.zeros(3)), "needs arrays for every key"),
     ("GoalReplayBuffer.add", add(action=np.zeros((1, 3))), r"2 actions for each, not .* and \(1, 3\)"),
