@@ -98,17 +98,25 @@ def later_success(rows: Rows) -> str:
     return f"{sum(later) / len(later):.2f}"
 
 
-def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bool = False) -> Region:
+def has_default_steps(row: dict[str, str]) -> bool:
+    """:return: Whether a row is of CLearning, or a variant, with the default `n_steps`"""
+    settings = json.loads(row["settings"])
+    return "n_steps" not in settings["arguments"] and "GoalTD3" not in settings["algorithm"]
+
+
+def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bool = False, n_steps: bool = False) -> Region:
     """
     :param task: The only task to show. None: all
     :param methods: The only methods to show. None given: all
     :param only_both: Whether to leave out tasks that do not have all of these
+    :param n_steps: Whether to show the runs with the default `n_steps` instead of those with one step
     :return: The suite's runs that settings were chosen by, at their ends
     """
 
     def lines(results: Path) -> list[str] | None:
-        # Those of `n_steps` are in results/n_steps.md.
+        # Those of the sweep of `n_steps` are in results/n_steps.md.
         rows = [row for row in read(results / "suite" / "trials.csv") or [] if not row["method"].startswith("n_")]
+        rows = [row for row in rows if has_default_steps(row) == n_steps]
         table = []
         runs = grouped(rows, "task", "method")
         for (name, method), own in runs.items():

@@ -279,6 +279,7 @@ REGIONS: dict[str, Region] = {
     "defaults": DEFAULTS,
     "standardize": trials("SawyerDrawer-30k", ("clearning", "raw_observations")),
     "trials": trials(),
+    "default_trials": trials(n_steps=True),
     "factor": trials(methods=("clearning", "full_bootstrap"), only_both=True),
     "lookahead": success_curves(("one_step", "appendix_shares", "full_bootstrap")),
     "suite_lookahead": part_of_report("suite/lookahead.md", "Success rate"),
