@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sb3_clearning.goal_spaces import GOAL_KEYS, is_image
+from sb3_clearning.goal_spaces import GOAL_KEYS, goal_distance, is_image
 
 GoalObs = dict[str, np.ndarray]
 GoalFunction = Callable[[np.random.Generator], np.ndarray]
@@ -128,3 +128,22 @@ def check_goal_array(goals: Any, space: spaces.Box, name: str) -> np.ndarray:
 def without_goal(options: dict[str, Any] | None) -> dict[str, Any] | None:
     """The options of a reset for the env below, which does not know ``goal``."""
     return {key: value for key, value in (options or {}).items() if key != "goal"} or None
+
+
+class ReachedWithinThreshold:
+    """What a wrapper's goals are scored by: the distance in the goal's space, and a threshold."""
+
+    distance_threshold: float
+    _goal_space: spaces.Box
+
+    def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
+        """:return: Distances ``(…)`` between goals ``(…, *goal_shape)``, as in ``info["distance"]``"""
+        return goal_distance(achieved_goal, desired_goal, self._goal_space)
+
+    def is_success(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
+        """:return: Whether goals are reached, within ``distance_threshold``, ``(…)``"""
+        return self.distance(achieved_goal, desired_goal) <= self.distance_threshold
+
+    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
+        """:return: The sparse reward for HER: 0 where the goal is reached, else -1, ``(…)``"""
+        return sparse_reward(self.is_success(achieved_goal, desired_goal))

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from sb3_clearning.envs._goals import (
     GoalFunction,
     GoalObs,
+    ReachedWithinThreshold,
     as_learnable,
     as_learnable_space,
     check_commanded_goal,
@@ -20,19 +21,18 @@ from sb3_clearning.envs._goals import (
     check_threshold,
     example,
     seed_sequence,
-    sparse_reward,
     to_seed,
     widest_space,
     without_goal,
 )
-from sb3_clearning.goal_spaces import GOAL_KEYS, Crop, crop_indices, goal_distance
+from sb3_clearning.goal_spaces import GOAL_KEYS, Crop, crop_indices
 
 GoalSource = GoalFunction | str | np.ndarray | Sequence[Sequence[float]]
 #: As Crop, or for Dict observations: the crop of one key, or a function of the dict.
 StateCrop = Crop | Mapping[str, Crop] | Callable[[Any], np.ndarray]
 
 
-class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
+class GoalFromObservation(ReachedWithinThreshold, gym.Wrapper, gym.utils.RecordConstructorArgs):
     """
     Turn an ordinary env into a goal env: the goal is a crop of the observation (the paper's appendix "Partially-Observed
     Goals", C(F | s, a, g = crop(s+))).
@@ -312,15 +312,3 @@ class GoalFromObservation(gym.Wrapper, gym.utils.RecordConstructorArgs):
     def _goal_info(self, obs: GoalObs, info: dict[str, Any]) -> dict[str, Any]:
         distance = float(self.distance(obs["achieved_goal"], obs["desired_goal"]))
         return {**info, "distance": distance, "is_success": distance <= self.distance_threshold}
-
-    def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """:return: Distances ``(…)`` between goals ``(…, *goal_shape)``, as in ``info["distance"]``"""
-        return goal_distance(achieved_goal, desired_goal, self._goal_space)
-
-    def is_success(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """:return: Whether goals are reached, within ``distance_threshold``, ``(…)``"""
-        return self.distance(achieved_goal, desired_goal) <= self.distance_threshold
-
-    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
-        """:return: The sparse reward for HER: 0 where the goal is reached, else -1, ``(…)``"""
-        return sparse_reward(self.is_success(achieved_goal, desired_goal))

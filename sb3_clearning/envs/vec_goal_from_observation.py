@@ -14,17 +14,17 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 
 from sb3_clearning.envs._goals import (
     GoalObs,
+    ReachedWithinThreshold,
     as_learnable_space,
     check_goal_array,
     check_goals,
     check_threshold,
     example,
     seed_sequence,
-    sparse_reward,
     widest_space,
 )
 from sb3_clearning.false_ends import equal_rows, states_are_false
-from sb3_clearning.goal_spaces import Crop, crop_indices, goal_distance
+from sb3_clearning.goal_spaces import Crop, crop_indices
 
 #: Draws that many goals, ``(n, *goal_shape)``.
 BatchedGoalFunction = Callable[[np.random.Generator, int], np.ndarray]
@@ -38,7 +38,7 @@ def _as_array(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, th.Tensor) else value
 
 
-class VecGoalFromObservation(VecEnvWrapper):
+class VecGoalFromObservation(ReachedWithinThreshold, VecEnvWrapper):
     """
     :class:`GoalFromObservation` for vectorized environments with flat observations, as the wrappers of IsaacLab and ManiSkill
     for Stable-Baselines3 are. All environments are computed at once::
@@ -242,15 +242,3 @@ class VecGoalFromObservation(VecEnvWrapper):
         if method_name in _OWN_METHODS:
             return [getattr(self, method_name)(*args, **kwargs)] * len(list(self._get_indices(indices)))
         return self.venv.env_method(method_name, *args, indices=indices, **kwargs)
-
-    def distance(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """:return: Distances ``(…)`` between goals ``(…, *goal_shape)``, as in ``info["distance"]``"""
-        return goal_distance(achieved_goal, desired_goal, self._goal_space)
-
-    def is_success(self, achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """:return: Whether goals are reached, within ``distance_threshold``, ``(…)``"""
-        return self.distance(achieved_goal, desired_goal) <= self.distance_threshold
-
-    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
-        """:return: The sparse reward for HER: 0 where the goal is reached, else -1, ``(…)``"""
-        return sparse_reward(self.is_success(achieved_goal, desired_goal))
