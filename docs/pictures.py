@@ -23,6 +23,8 @@ GAMMA = 0.8
 START = (2, 2)
 NAMES = {0: "right", 1: "left"}
 N_CELLS = SIZE * SIZE
+# Narrow, so that the labels can be read on a phone, where a page is as wide as 380 pixels.
+WIDTH, DPI = 6.0, 165
 
 
 def wander(steps: int, seed: int) -> dict[str, np.ndarray]:
@@ -65,7 +67,7 @@ def picture_of_labels(data: dict[str, np.ndarray], path: Path) -> None:
     from matplotlib.figure import Figure
 
     rng = np.random.default_rng(3)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     visited = data["observations"]
     # A state in the middle of an episode, near a corner, so that its future is not everywhere.
@@ -77,8 +79,8 @@ def picture_of_labels(data: dict[str, np.ndarray], path: Path) -> None:
     future = visited[np.minimum(start + ahead, end)]
     walk = visited[start : min(start + 30, end)]
     for axes, goals, color, title in (
-        (left, future[:40], "tab:orange", "F = 1: states of its future (the nearer, the more often)"),
-        (right, visited[rng.integers(len(visited), size=40)], "tab:blue", "F = 0: states drawn from all that was visited"),
+        (left, future[:40], "tab:orange", "F = 1: states of its future\n(the nearer, the more often)"),
+        (right, visited[rng.integers(len(visited), size=40)], "tab:blue", "F = 0: states drawn\nfrom all that was visited"),
     ):
         axes.plot(walk[:, 0], walk[:, 1], "-", color="lightgrey", linewidth=1.5, zorder=0)
         axes.plot(goals[:, 0], goals[:, 1], ".", color=color, markersize=8, alpha=0.8)
@@ -86,7 +88,7 @@ def picture_of_labels(data: dict[str, np.ndarray], path: Path) -> None:
         axes.set(title=title, xlim=(-0.6, SIZE - 0.4), ylim=(-0.6, SIZE - 0.4), aspect="equal", xticks=[], yticks=[])
         axes.title.set_fontsize(10)
     figure.suptitle("What the classifier is shown for one state (white)")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=DPI)
 
 
 def picture_of_horizons(path: Path) -> None:
@@ -94,14 +96,14 @@ def picture_of_horizons(path: Path) -> None:
     from matplotlib.figure import Figure
 
     policy = np.full((N_CELLS, 4), 0.25)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     for axes, gamma in zip(figure.subplots(1, 3), (0.5, 0.8, 0.95), strict=True):
         future = future_distribution(policy, gamma)[START[0] * SIZE + START[1], 0]
-        image = draw_grid(axes, future, f"γ = {gamma}: {1 / (1 - gamma):.0f} steps ahead")
+        image = draw_grid(axes, future, f"γ = {gamma}:\n{1 / (1 - gamma):.0f} steps ahead")
         figure.colorbar(image, ax=axes, shrink=0.7)
         mark(axes, START)
-    figure.suptitle("Where a random walker will be after a first move to the right, exactly")
-    figure.savefig(path, dpi=110)
+    figure.suptitle("Where a random walker will be after a first move\nto the right, exactly")
+    figure.savefig(path, dpi=DPI)
 
 
 def picture_of_learning(data: dict[str, np.ndarray], steps: int, path: Path) -> None:
@@ -117,22 +119,22 @@ def picture_of_learning(data: dict[str, np.ndarray], steps: int, path: Path) -> 
     exact = {action: future_distribution(policy, GAMMA)[START[0] * SIZE + START[1], action] for action in NAMES}
     state = np.array(START, dtype=np.float32)
     learned = {action: marginal * np.exp(estimator.log_ratio(state, np.array(action), centers)) for action in NAMES}
-    figure = Figure(figsize=(10, 6.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4.8), layout="constrained")
     grid = figure.subplots(2, 3)
     limit = max(values.max() for values in (*exact.values(), *learned.values()))
     widest = max(float(np.abs(maps[0] - maps[1]).max()) for maps in (exact, learned))
     for row, (name, maps) in enumerate((("exact", exact), ("learned", learned))):
         for column, action in enumerate(NAMES):
-            image = draw_grid(grid[row, column], maps[action], f"{name}, first move {NAMES[action]}", limit)
+            image = draw_grid(grid[row, column], maps[action], f"{name}:\nfirst move {NAMES[action]}", limit)
             mark(grid[row, column], START)
         figure.colorbar(image, ax=grid[row, 1], shrink=0.7)
-        image = draw_grid(grid[row, 2], maps[0] - maps[1], f"{name}: right - left", widest, "coolwarm")
+        image = draw_grid(grid[row, 2], maps[0] - maps[1], f"{name}:\nright - left", widest, "coolwarm")
         figure.colorbar(image, ax=grid[row, 2], shrink=0.7)
         mark(grid[row, 2], START)
     figure.suptitle(
-        f"The future of a random walker, γ = {GAMMA}: exact, and by a classifier that has seen {len(visited):,} moves"
+        f"The future of a random walker, γ = {GAMMA}: exact,\nand by a classifier that has seen {len(visited):,} moves"
     )
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=DPI)
 
 
 def picture_of_n_steps(path: Path, gamma: float = 0.9, length: int = 24) -> None:
@@ -143,7 +145,7 @@ def picture_of_n_steps(path: Path, gamma: float = 0.9, length: int = 24) -> None
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     rows = (("one step (n = 1)", 1), ("n-step (n = 5)", 5), ("to the end of the record (n = ∞)", length))
     for axes, (title, n) in zip(figure.subplots(3, 1, sharex=True), rows, strict=True):
         ahead = np.arange(1, length + 1)
@@ -167,10 +169,10 @@ def picture_of_n_steps(path: Path, gamma: float = 0.9, length: int = 24) -> None
         axes.set_title(title, loc="left", fontsize=10)
         axes.set(yticks=[], xlim=(0.3, length + 3), ylim=(0, 1.35 * weights[0]))
         axes.spines[["left", "top", "right"]].set_visible(False)
-    axes.set_xticks([1, 5, 10, 15, 20, length, length + 2], ["1", "5", "10", "15", "20", str(length), "later"])
+    axes.set_xticks([1, 5, 10, 15, 20, length + 2], ["1", "5", "10", "15", "20", "later"])
     axes.set_xlabel("steps ahead")
-    figure.suptitle(f"What a target is made of (γ = {gamma}): recorded states, then the classifier's own answer")
-    figure.savefig(path, dpi=110)
+    figure.suptitle(f"What a target is made of (γ = {gamma}):\nrecorded states, then the classifier's own answer")
+    figure.savefig(path, dpi=DPI)
 
 
 def main() -> None:
