@@ -11,6 +11,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 from benchmarks.timing import Row, compare, repeat, seconds
 from sb3_clearning import CLearning
+from sb3_clearning.common.fast_mlp import multiply
 from sb3_clearning.envs import BatchedPointMaze
 
 EPISODE = BatchedPointMaze.episode_length
@@ -47,14 +48,15 @@ def make_models(n_envs: int, random: bool) -> dict[str, Any]:
 
 def _limit(n_envs: int, transitions: int) -> Callable[[], None]:
     """:return: A call of the actor's matrix products for that many transitions, and nothing else"""
-    weights = [th.randn(8, HIDDEN), th.randn(HIDDEN, HIDDEN), th.randn(HIDDEN, 2)]
-    outputs = [th.empty(n_envs, weight.shape[1]) for weight in weights]
-    inputs = th.randn(n_envs, 8)
+    weights = [th.randn(1, 8, HIDDEN), th.randn(1, HIDDEN, HIDDEN), th.randn(1, HIDDEN, 2)]
+    outputs = [th.empty(1, n_envs, weight.shape[2]) for weight in weights]
+    inputs = th.randn(1, n_envs, 8)
 
     def products() -> None:
         given = inputs
         for weight, out in zip(weights, outputs, strict=True):
-            given = th.mm(given, weight, out=out)
+            multiply(given, weight, out)
+            given = out
 
     return repeat(transitions // n_envs, products)
 

@@ -27,14 +27,19 @@ def plot(rows: list[Row], path: Path) -> None:
 
     panels = {
         "sampling 256": ("ms", "transitions in the buffer", "ms for a batch of 256"),
-        "adding": ("steps/s", "environments", "added steps of all environments a second"),
+        "adding": ("steps/s", "environments", "steps of all environments a second"),
         "throughput": ("transitions/s", "environments", "transitions a second, no updates"),
         "throughput, random actions": ("transitions/s", "environments", "transitions a second, no updates"),
     }
     chosen = {name: panel for name, panel in panels.items() if any(row.benchmark == name for row in rows)}
     batches = [row for row in rows if row.benchmark == "updates" and row.unit == "updates/s" and "256, 256" in row.setting]
-    figure = Figure(figsize=(5 * (len(chosen) + 3), 4), layout="constrained")
-    axes = list(figure.subplots(1, len(chosen) + 3))
+    # Three columns: labels stay readable at a page's width.
+    lines = -(-(len(chosen) + 3) // 3)
+    figure = Figure(figsize=(10, 3.2 * lines), layout="constrained")
+    axes = list(figure.subplots(lines, 3).ravel())
+    for ax in axes[len(chosen) + 3 :]:
+        ax.axis("off")
+    axes = axes[: len(chosen) + 3]
     for (name, (unit, x, y)), ax in zip(chosen.items(), axes, strict=False):
         picked = [row for row in rows if row.benchmark == name and row.unit == unit]
         for subject in dict.fromkeys(row.subject for row in picked):
@@ -55,6 +60,7 @@ def plot(rows: list[Row], path: Path) -> None:
         ax.set(xscale="log", yscale="log", xlabel=title, ylabel=y, title=f"{y.split()[-3]} against {title}")
     for ax in axes:
         ax.grid(alpha=0.3)
+        ax.xaxis.set_minor_formatter("")
         if ax.get_legend_handles_labels()[0]:
-            ax.legend(frameon=False)
+            ax.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=120)

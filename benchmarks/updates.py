@@ -6,6 +6,7 @@ import torch as th
 
 from benchmarks.peers import fill, make_models
 from benchmarks.timing import Row, compare, repeat, seconds, summary
+from sb3_clearning.common.fast_mlp import multiply
 
 
 def update_flops(batch: int, features: int, actions: int, hidden: tuple[int, ...], n_critics: int = 2) -> float:
@@ -47,9 +48,9 @@ def updates(env_id: str, rounds: int, threads: int, batch_size: int = 256, hidde
     fill(models)
     n = max(int(20 * 256 / batch_size * (256 / max(hidden)) ** 2), 2)
     subjects = {name: repeat(n, model.train, gradient_steps=1, batch_size=batch_size) for name, model in models.items()}
-    a, b, out = th.randn(256, 256), th.randn(256, 256), th.empty(256, 256)
+    a, b, out = th.randn(1, 256, 256), th.randn(1, 256, 256), th.empty(1, 256, 256)
     products = 8 * n
-    subjects["matrix products"] = repeat(products, th.mm, a, b, out=out)
+    subjects["matrix products"] = repeat(products, multiply, a, b, out)
     times = seconds(subjects, rounds, warm_up=2)
 
     gflops = [products * 2 * 256**3 / t / 1e9 for t in times["matrix products"]]

@@ -297,7 +297,6 @@ REGIONS: dict[str, Region] = {
     "task_costs": task_costs,
     "offline": part_of_report("offline.md"),
     "offline_trials": notes_table("offline", ["trial", "found"]),
-    "update_parts": notes_table("update", ["part", "ms"]),
     "update_tried": notes_table("tried", ["tried", "found"]),
     "gridworld": gridworld,
     "prediction": part_of_report("paper.md"),

@@ -55,8 +55,13 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
 def plot_estimates(groups: dict[str, dict[str, IntervalEstimate]], path: Path) -> None:
     """Estimates with their intervals, a panel for each group."""
     most = max(len(estimates) for estimates in groups.values())
-    figure = Figure(figsize=(4.6 * len(groups), 0.4 * most + 1.2), layout="constrained")
-    for panel, (title, estimates) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups.items(), strict=True):
+    columns = min(2, len(groups))
+    lines = -(-len(groups) // columns)
+    figure = Figure(figsize=(4.6 * columns, (0.35 * most + 0.8) * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for panel in panels[len(groups) :]:
+        panel.axis("off")
+    for panel, (title, estimates) in zip(panels, groups.items(), strict=False):
         for place, (_name, one) in enumerate(reversed(estimates.items())):
             if one.n > 1:
                 panel.plot([one.low, one.high], [place, place], color="C0", alpha=0.35, linewidth=8, solid_capstyle="butt")
