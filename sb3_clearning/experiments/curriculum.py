@@ -28,7 +28,7 @@ KINDS = ("none", "intermediate", "rare")
 STEPS = {"PointUMaze-v0": 5_000, "PointMaze_Medium-v3": 20_000, "SawyerPush-v0": 40_000}
 MAZE_ARGUMENTS = {"PointMaze_Medium-v3": {"continuing_task": True, "reset_target": False}}
 #: As in the suite: Push is learned from contacts, which random actions find now and then.
-ARGUMENTS = {"SawyerPush-v0": {"learning_starts": 10_000}}
+ARGUMENTS: dict[str, dict[str, Any]] = {"SawyerPush-v0": {"learning_starts": 10_000}}
 FIELDS = ("task", "kind", "seed", "steps", "success_half_way", "success", "final")
 
 
