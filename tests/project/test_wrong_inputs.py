@@ -290,7 +290,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalTD3.predict", of_baseline("predict", np.zeros(3)), "dict with the keys .* are missing"),
     ("GoalTD3.learn_offline", of_baseline("learn_offline", "5"), "`gradient_steps` must be a whole number of at least 0, not '5'"),
     ("GoalTD3.load_replay_buffer", of_baseline("load_replay_buffer", __file__), "is not a replay buffer"),
-    ("GoalTD3.export", of_baseline("export", None), "expected str, bytes or os.PathLike object, not NoneType"),
+    ("GoalTD3.export", of_baseline("export", None), "os.PathLike object"),
     ("GoalTD3.export_policy", of_baseline("export_policy", ""), "`path` must be a file's path"),
     ("GoalTD3.from_export", lambda: GoalTD3.from_export(__file__), "was not written by sb3_clearning"),
     ("GoalTD3.resume", lambda: GoalTD3.resume("no such folder", PointEnv()), "There is no checkpoint in no such folder"),
@@ -344,7 +344,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset(collect("random", "CartPole-v1", 9)), r"actions have the shape \(9,\), but \(9, 2\)"),
     ("Experience", lambda: Experience(SIX[:0], SIX[:0], SIX[:0], SIX[:0], SIX[:0], SPACE, ACTIONS), "The dataset is empty"),
     ("Experience.save", lambda: collect("random", PointEnv(), 5).save(Path(__file__).parent / "no" / "data"), "No such file or directory"),
-    ("Experience.save", lambda: collect("random", PointEnv(), 5).save(None), "expected str, bytes or os.PathLike object"),  # type: ignore[arg-type]
+    ("Experience.save", lambda: collect("random", PointEnv(), 5).save(None), "os.PathLike object"),  # type: ignore[arg-type]
     ("Experience.load", lambda: Experience.load("no such file"), "There is no file"),
     ("Experience.load", lambda: Experience.load(__file__), "was not written by sb3_clearning"),
     ("collect", lambda: collect("greedy", PointEnv(), 5), "`policy` must be a model, a function of observations, or \"random\", not 'greedy'"),
@@ -355,7 +355,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("collect", lambda: collect("random", PointEnv(), 5, seed=-1), "`seed` must be at least 0 .*, not -1"),
     ("collect", lambda: collect(lambda obs: np.zeros(2), PointEnv(), 5), r"actions have the shape \(2,\), not \(1, 2\)"),
     ("GoalReplayBuffer.save", lambda: filled().save(Path(__file__).parent / "no" / "buffer"), "No such file or directory"),
-    ("GoalReplayBuffer.save", lambda: filled().save(None), "expected str, bytes or os.PathLike object"),  # type: ignore[arg-type]
+    ("GoalReplayBuffer.save", lambda: filled().save(None), "os.PathLike object"),  # type: ignore[arg-type]
     ("GoalReplayBuffer.load", lambda: filled().load("no such file"), "There is no file"),
     ("GoalReplayBuffer.load", lambda: filled().load(__file__), "was not written by sb3_clearning"),
     # -- noise
