@@ -161,14 +161,17 @@ class CLearning(GoalAlgorithm):
         if _init_setup_model:
             self._setup_model()
 
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if self.action_rate_penalty > 0 and self.policy.stochastic_actor:
+            raise ValueError("`action_rate_penalty` is for the deterministic actor: a stochastic one's samples always jump.")
+
     def _check_arguments(self) -> None:
         super()._check_arguments()
         self._check_not_from("GoalTD3", {"relabel", "q_loss"})
         check_number("lambda_", self.lambda_, 0, 1, hint=" (1: TD, 0: Monte Carlo C-learning)")
         check_number("commanded_goal_fraction", self.commanded_goal_fraction, 0, 1)
         check_number("action_rate_penalty", self.action_rate_penalty, 0, hint=" (0: none)")
-        if self.action_rate_penalty > 0 and self.policy_kwargs.get("stochastic_actor"):
-            raise ValueError("`action_rate_penalty` is for the deterministic actor: a stochastic one's samples always jump.")
         if self.w_clip is not None:
             check_number("w_clip", self.w_clip, 0, open_ends="low", hint=" (None: from gamma and n_steps; inf: no limit)")
         if not isinstance(self.lambda_on_w, bool):

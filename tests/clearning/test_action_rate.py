@@ -1,9 +1,11 @@
 """The penalty on the action's rate: its value, its effect, and that the fast update gives way."""
 
+from typing import Any
+
 import pytest
 import torch as th
 
-from sb3_clearning import CLearning
+from sb3_clearning import CLearning, CLearningPolicy
 from tests.support.goal_envs import PointEnv
 from tests.support.small_models import is_fast
 
@@ -51,6 +53,16 @@ def test_the_fast_update_gives_way_to_the_penalty() -> None:
     assert model._updater.select() is not model._updater
 
 
-def test_a_stochastic_actor_is_refused() -> None:
+class StochasticPolicy(CLearningPolicy):
+    """Stochastic without being asked."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs, stochastic_actor=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "policy_kwargs"), [("MultiInputPolicy", {"stochastic_actor": True}), (StochasticPolicy, {})]
+)
+def test_a_stochastic_actor_is_refused(policy: str | type[CLearningPolicy], policy_kwargs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="`action_rate_penalty` is for the deterministic actor"):
-        CLearning("MultiInputPolicy", PointEnv(), action_rate_penalty=0.1, policy_kwargs={"stochastic_actor": True})
+        CLearning(policy, PointEnv(), action_rate_penalty=0.1, policy_kwargs=policy_kwargs)
