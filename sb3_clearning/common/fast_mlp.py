@@ -3,7 +3,7 @@ ReLU networks with their gradients written out, and Adam's step, for the fast up
 
 Autograd's graph, its allocations and the optimizer's Python take half as long again as the matrix products of networks of the
 usual size. Here products write into reused memory, views are made once, and parameters without a gradient cost nothing. Where
-the processor has AVX-512, products go to oneDNN: PyTorch's own go to MKL, which leaves AVX-512 unused on other makers' processors.
+the processor has AVX-512, products go to oneDNN: PyTorch's own go to MKL, which uses AVX-512 on Intel's processors only.
 """
 
 from collections.abc import Sequence

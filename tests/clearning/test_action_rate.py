@@ -57,7 +57,7 @@ class StochasticPolicy(CLearningPolicy):
     """Stochastic without being asked."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs, stochastic_actor=True)
+        super().__init__(*args, **{**kwargs, "stochastic_actor": True})
 
 
 @pytest.mark.parametrize(
