@@ -16,6 +16,7 @@ from sb3_clearning.checks import check_number, check_steps
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.experience import Experience
 from sb3_clearning.runs.random_states import preserved_random_states
+from sb3_clearning.runs.vec_normalize import check_normalization
 
 
 def collect(
@@ -50,6 +51,8 @@ def collect(
     try:
         if normalize is None and isinstance(policy, BaseAlgorithm):
             normalize = policy.get_vec_normalize_env()
+        if isinstance(policy, BaseAlgorithm):
+            check_normalization(policy, normalize)
         act = _actions_of(policy, vec_env, normalize, deterministic, seed)
         with nullcontext() if seed is None else preserved_random_states():
             if seed is not None:

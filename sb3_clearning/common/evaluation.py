@@ -16,6 +16,7 @@ from sb3_clearning.checks import check_number
 from sb3_clearning.common.distances import DistanceTracker, EpisodeDistances
 from sb3_clearning.goal_spaces import check_goal_space, goal_distance
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
+from sb3_clearning.runs.vec_normalize import check_normalization
 
 #: Evaluation episodes are reset with this seed and the following ones. Training takes small seeds.
 EVALUATION_SEED = 1_000_000
@@ -165,6 +166,7 @@ def run_episodes(model: BaseAlgorithm, envs: list[gym.Env] | VecEnv, n_episodes:
 def _run_envs(model: BaseAlgorithm, envs: list[gym.Env], n_episodes: int, seed: int) -> EpisodeRecord:
     _check_shapes(model, envs[0].observation_space)
     normalize = model.get_vec_normalize_env()
+    check_normalization(model, normalize)
     record = EpisodeRecord(len(envs), n_episodes)
     waiting = list(range(seed, seed + n_episodes))
     observations: dict[int, Any] = {}
@@ -260,6 +262,7 @@ def _frozen(statistics: VecNormalize | None, source: VecNormalize | None) -> Ite
 def _run_vec_env(model: BaseAlgorithm, env: VecEnv, n_episodes: int, seed: int) -> EpisodeRecord:
     _check_shapes(model, env.observation_space)
     own, source = unwrap_vec_normalize(env), model.get_vec_normalize_env()
+    check_normalization(model, source or own)
     record = EpisodeRecord(env.num_envs, n_episodes)
     # As in SB3: a fixed number for each environment. The first ones to end would be the short ones.
     left = [(n_episodes + index) // env.num_envs for index in range(env.num_envs)]

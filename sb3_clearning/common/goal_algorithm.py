@@ -31,7 +31,7 @@ from sb3_clearning.replay.goal_buffer import GoalReplayBuffer, check_samples_on_
 from sb3_clearning.runs.model_files import ModelFiles
 from sb3_clearning.runs.model_state import check_finite_weights
 from sb3_clearning.runs.run_session import RunSession
-from sb3_clearning.runs.vec_normalize import normalized_keys
+from sb3_clearning.runs.vec_normalize import check_normalization, normalized_keys
 
 #: Most transitions that are sampled at once, for several gradient steps.
 SAMPLE_AHEAD = 8192
@@ -275,6 +275,7 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         if log_interval is not None:
             check_number("log_interval", log_interval, 0, whole=True, hint=" (0 or None: no logs)")
         self._distances.logs_pieces = bool(log_interval)
+        self.learned_normalized = bool(normalized_keys(self._vec_normalize_env))
         with self._session.call(self, offline=False):
             return super().learn(
                 total_timesteps,
@@ -301,8 +302,10 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
             raise ValueError(f"`path` must be a file in a folder that exists, not {str(path)!r}.")
         if vec_normalize is not None and not isinstance(vec_normalize, VecNormalize):
             raise ValueError(f"`vec_normalize` must be a VecNormalize or None, not {type(vec_normalize).__name__}.")
+        vec_normalize = vec_normalize or self.get_vec_normalize_env()
+        check_normalization(self, vec_normalize)
         check_finite_weights(self)
-        write_whole(path, onnx_bytes(self, vec_normalize or self.get_vec_normalize_env()))
+        write_whole(path, onnx_bytes(self, vec_normalize))
 
     def constructor_arguments(self) -> dict[str, Any]:
         """:return: The arguments of the constructor as they are now, without policy and env"""

@@ -86,6 +86,7 @@ class OfflineLearning(ResumableTD3):
                 gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
             )
             self._fit_normalization()
+            self.learned_normalized = bool(normalized_keys(self._vec_normalize_env))
             running.on_training_start({**locals(), "total_timesteps": total}, globals())
             while self.num_timesteps < total:
                 self._update_current_progress_remaining(self.num_timesteps, total)

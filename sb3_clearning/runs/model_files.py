@@ -142,6 +142,7 @@ class ModelFiles(ResumableTD3):
                 )
             if normalize is not None:
                 restore_normalization(normalize, {**statistics, "normalize/returns": normalize.returns})
+        model.learned_normalized = any(name.startswith("normalize/obs/") for name in statistics)
         return model
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:

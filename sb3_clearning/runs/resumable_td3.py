@@ -46,6 +46,8 @@ class ResumableTD3(TD3):
     _metrics: "TensorMeans"
     #: How many of the updates were made by ``learn_offline``. Saved with the model.
     n_offline_updates: int = 0
+    #: Whether a VecNormalize normalized the observations of the last training. Saved with the model.
+    learned_normalized: bool = False
 
     @property
     def session(self) -> RunSession:

@@ -1,6 +1,7 @@
 """The statistics of a VecNormalize, for checkpoints and exports."""
 
 import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -10,6 +11,19 @@ from sb3_clearning.files.array_file import UnreadableFileError
 def normalized_keys(env: VecNormalize | None) -> set[str]:
     """:return: The keys of Dict observations that a VecNormalize normalizes"""
     return set() if env is None or not env.norm_obs else set(env.obs_rms)
+
+
+def check_normalization(model: BaseAlgorithm, env: VecNormalize | None) -> None:
+    """Raise an error if the model learned from normalized observations, and this would not normalize them."""
+    if not getattr(model, "learned_normalized", False):
+        return
+    statistics = [env.obs_rms[key] for key in normalized_keys(env)] if env is not None else []
+    if not statistics or any(one.count < 1 for one in statistics):
+        found = "the VecNormalize here has seen no observations" if statistics else "the environment here has no such wrapper"
+        raise ValueError(
+            f"The agent was trained with a VecNormalize, and {found}: load the agent with the statistics of its training, "
+            "`load(path, env=VecNormalize.load(statistics, venv))` or `from_export(path, env=VecNormalize(venv))`."
+        )
 
 
 def _statistics(env: VecNormalize) -> dict[str, RunningMeanStd]:

@@ -1,6 +1,7 @@
 """Evaluation counts what a task scores."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 
+from sb3_clearning import CLearning, collect
 from sb3_clearning.common.evaluation import EVALUATION_SEED, RESULT_KEYS, evaluate_goals
 from sb3_clearning.envs import GoalFromObservation
 from tests.support.goal_envs import ImageGoalEnv, PassesItsGoal, PointEnv
@@ -128,6 +130,40 @@ def test_observations_are_normalized_as_in_training() -> None:
     for key, value in expected.items():  # type: ignore[union-attr]
         np.testing.assert_allclose(seen[0][key], value, rtol=1e-6)
         assert not np.allclose(seen[0][key], observation[key])
+
+
+@pytest.mark.parametrize("file", ["zip", "export"])
+def test_an_agent_without_its_normalization_is_refused(file: str, tmp_path: Path) -> None:
+    env = VecNormalize(DummyVecEnv([PointEnv]))
+    model = small_model(env, learning_starts=10).learn(60)
+    if file == "zip":
+        model.save(tmp_path / "agent.zip")
+        agent = CLearning.load(tmp_path / "agent.zip", device="cpu")
+    else:
+        model.export(tmp_path / "agent.safetensors")
+        agent = CLearning.from_export(tmp_path / "agent.safetensors", device="cpu")
+    none, unseen = "and the environment here has no such wrapper", "and the VecNormalize here has seen no observations"
+    for call, why in (
+        (lambda: evaluate_goals(agent, PointEnv, n_episodes=1), none),
+        (lambda: evaluate_goals(agent, DummyVecEnv([PointEnv]), n_episodes=1), none),
+        (lambda: evaluate_goals(agent, VecNormalize(DummyVecEnv([PointEnv])), n_episodes=1), unseen),
+        (lambda: collect(agent, PointEnv(), 5), none),
+        (lambda: agent.export_policy(tmp_path / "policy.onnx"), none),
+    ):
+        with pytest.raises(ValueError, match=f"The agent was trained with a VecNormalize, {why}"):
+            call()
+    assert not (tmp_path / "policy.onnx").exists()
+    env.save(str(tmp_path / "statistics.pkl"))
+    restored = VecNormalize.load(str(tmp_path / "statistics.pkl"), DummyVecEnv([PointEnv]))
+    found = evaluate_goals(agent, restored, n_episodes=3)
+    assert found == pytest.approx(evaluate_goals(model, DummyVecEnv([PointEnv]), n_episodes=3), nan_ok=True)
+
+
+def test_whoever_learns_on_without_a_normalization_needs_none(tmp_path: Path) -> None:
+    small_model(VecNormalize(DummyVecEnv([PointEnv])), learning_starts=10).learn(30).save(tmp_path / "agent.zip")
+    model = CLearning.load(tmp_path / "agent.zip", env=PointEnv(), device="cpu")
+    model.learn(10)
+    evaluate_goals(model, PointEnv, n_episodes=1)
 
 
 def one_after_the_other(model: Any, env: VecNormalize | VecFrameStack, n_episodes: int) -> dict[str, float]:
