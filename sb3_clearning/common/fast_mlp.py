@@ -18,8 +18,8 @@ from sb3_clearning.layers import BatchedLinear
 _relu_backward = th.ops.aten.threshold_backward.grad_input
 #: oneDNN's product, with a bias and a ReLU in the same pass; None without AVX-512, where it is not faster.
 _linear = getattr(th.ops.mkldnn, "_linear_pointwise", None) if th.backends.cpu.get_cpu_capability() == "AVX512" else None
-#: Below so many rows, oneDNN's calls take longer than MKL's.
-ONEDNN_ROWS = 16
+#: Below so many multiplications in a product, oneDNN's calls take longer than MKL's.
+ONEDNN_SIZE = 2**21
 
 
 def multiply(left: th.Tensor, right: th.Tensor, out: th.Tensor, bias: th.Tensor | None = None, relu: bool = False) -> None:
@@ -31,7 +31,8 @@ def multiply(left: th.Tensor, right: th.Tensor, out: th.Tensor, bias: th.Tensor 
     :param bias: ``(n, 1, out)``
     """
     is_float = out.dtype == th.float32 and out.device.type == "cpu"
-    if _linear is not None and is_float and out.shape[1] >= ONEDNN_ROWS and th.backends.mkldnn.enabled:
+    is_large = out[0].numel() * left.shape[2] >= ONEDNN_SIZE
+    if _linear is not None and is_float and is_large and th.backends.mkldnn.enabled:
         if not out.is_contiguous():  # a transposed view of a layer's gradient: its transpose is written row by row
             left, right, out = right.transpose(1, 2), left.transpose(1, 2), out.transpose(1, 2)
         after = "relu" if relu else "none"
