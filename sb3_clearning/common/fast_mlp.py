@@ -30,9 +30,9 @@ def multiply(left: th.Tensor, right: th.Tensor, out: th.Tensor, bias: th.Tensor 
     :param right: ``(n, in, out)``
     :param bias: ``(n, 1, out)``
     """
-    is_float = out.dtype == th.float32 and out.device.type == "cpu"
-    is_large = out[0].numel() * left.shape[2] >= ONEDNN_SIZE
-    if _linear is not None and is_float and is_large and th.backends.mkldnn.enabled:
+    _, rows, columns = out.shape
+    is_large = rows * columns * left.shape[2] >= ONEDNN_SIZE
+    if _linear is not None and is_large and out.dtype == th.float32 and out.is_cpu and th.backends.mkldnn.enabled:
         if not out.is_contiguous():  # a transposed view of a layer's gradient: its transpose is written row by row
             left, right, out = right.transpose(1, 2), left.transpose(1, 2), out.transpose(1, 2)
         after = "relu" if relu else "none"
