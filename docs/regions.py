@@ -294,6 +294,8 @@ REGIONS: dict[str, Region] = {
     "many_envs_maze": notes_table("many_envs", ["maze until 95% of the goals are reached", "found"]),
     "update_ratio": part_of_report("many_envs.md"),
     "false_ends": part_of_report("false_ends.md"),
+    "curriculum": part_of_report("curriculum.md"),
+    "panda": part_of_report("panda.md"),
     "task_costs": task_costs,
     "offline": part_of_report("offline.md"),
     "offline_trials": notes_table("offline", ["trial", "found"]),
