@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_clearning import CLearning
+from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import N_ENVS_OF_TABLES, evaluate_goals
 from sb3_clearning.experiments.tables.sweep import command_line
 
@@ -124,7 +125,7 @@ def main(argv: list[str]) -> None:
 
     before, after = evaluate.curve[0], evaluate.curve[max(evaluate.curve)]
     print(f"\n{N_EPISODES} evaluation episodes   before    after")
-    for name in before:
+    for name in ("success", "success_any_time", *EpisodeDistances._fields):
         label = LABELS.get(name, f"{name} distance (cm)")
         scale = 1 if name.startswith("success") else 100
         print(f"{label:24} {scale * before[name]:8.2f} {scale * after[name]:8.2f}")
