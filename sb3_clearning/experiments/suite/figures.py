@@ -18,8 +18,12 @@ def _tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
-    """Learning curves: a panel for each task, with the 95% interval where a method has several seeds."""
+def plot_curves(scores: Scores, measure: Measure, path: Path, over_minutes: bool = False) -> None:
+    """
+    Learning curves: a panel for each task, with the 95% interval where a method has several seeds.
+
+    :param over_minutes: Over processor minutes, where they were measured, instead of steps
+    """
     columns = min(COLUMNS, len(scores.tasks))
     lines = -(-len(scores.tasks) // columns)
     figure = Figure(figsize=(3.4 * columns, 2.8 * lines + 0.6), layout="constrained")
@@ -32,15 +36,19 @@ def plot_curves(scores: Scores, measure: Measure, path: Path) -> None:
         missing = []
         for method in scores.methods:
             estimates = curve_estimates(scores.curve(task, method, measure))
+            if over_minutes:
+                minutes = scores.minutes(task, method)
+                estimates = {step: one for step, one in estimates.items() if step in minutes}
             if not estimates:
                 missing += [method] if scores.seeds(task, method) else []
                 continue
-            steps = [step / 1000 for step in estimates]
+            steps = [minutes[step] if over_minutes else step / 1000 for step in estimates]
             panel.plot(steps, [one.value for one in estimates.values()], ".-", color=colors[method])
             low, high = [one.low for one in estimates.values()], [one.high for one in estimates.values()]
             panel.fill_between(steps, low, high, color=colors[method], alpha=0.2, linewidth=0)
         last = max(steps for (name, _), steps in scores.steps.items() if name == task)
-        panel.set(title=task, xlabel="thousand environment steps", xlim=(0, 1.02 * last / 1000))
+        panel.set(title=task, xlabel="processor minutes" if over_minutes else "thousand environment steps")
+        panel.set_xlim(0, None if over_minutes else 1.02 * last / 1000)
         panel.set_ylim(*((-0.05, 1.05) if measure in (SUCCESS, ANY_TIME) else (0, None)))
         _tidy(panel)
         if missing:

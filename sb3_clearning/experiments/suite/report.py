@@ -1,6 +1,9 @@
 """The report of a matrix: tables in Markdown and pictures, from the rows of the table alone."""
 
-from collections.abc import Iterable, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from sb3_clearning.experiments.suite.config import Run
@@ -11,19 +14,27 @@ from sb3_clearning.experiments.suite.intervals import (
     interquartile_mean,
     probability_of_improvement,
 )
-from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Measure, Scores
+from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, NEVER, REMAINING, SUCCESS, Measure, Scores
 from sb3_clearning.experiments.tables.rows import Rows, markdown
 from sb3_clearning.goal_td3.goal_td3 import RELABELLING
 from sb3_clearning.replay.goal_buffer import goal_slices
 
 #: The method that the others are held against.
 OURS = "clearning"
+#: The success rates for which the report says when they are reached.
+LEVELS = (0.5, 0.9, 0.95)
 #: A table with more methods has them as its lines.
 WIDEST = 8
 #: Of two times three values that are drawn alike, the larger three are those of one side in 2 of 20 cases.
 CHANCE = (
     "Level: the intervals overlap. Intervals of three seeds are narrow: of two methods that are alike one comes out ahead in "
     "10% of the comparisons (with two seeds each, in 33%)."
+)
+#: What the tables of steps and minutes say.
+TIME_TO = (
+    "The first evaluation with this success rate: medians over the runs, in which one that never has it counts as the "
+    "slowest. In brackets: how many of the runs have it. Minutes are processor time of training on one core, and are left "
+    "out where not every run has measured them."
 )
 
 
@@ -49,17 +60,37 @@ def cell(scores: Scores, task: str, method: str, measure: Measure) -> str:
 
 def results_table(scores: Scores, measure: Measure) -> list[str]:
     """:return: The lines of the table of tasks and methods"""
-    grid = {(t, m): cell(scores, t, m, measure) for t in scores.tasks for m in scores.methods}
-    if len(scores.methods) <= WIDEST:
-        return markdown(
-            ["task", "steps", "at the start", *scores.methods],
-            [
-                [t, steps_of(scores, t), scores.at_the_start(t, measure), *(grid[t, m] for m in scores.methods)]
-                for t in scores.tasks
-            ],
-        )
-    header = ["method", *(f"{task} ({steps_of(scores, task)})" for task in scores.tasks)]
-    return markdown(header, [[m, *(grid[t, m] for t in scores.tasks)] for m in scores.methods])
+    return _grid(scores, lambda task, method: cell(scores, task, method, measure), measure)
+
+
+def _grid(scores: Scores, text: Callable[[str, str], str], at_the_start: Measure | None = None) -> list[str]:
+    """:return: The lines of a table with a text for each task and method, in the form that is narrower"""
+    if len(scores.methods) > WIDEST:
+        header = ["method", *(f"{task} ({steps_of(scores, task)})" for task in scores.tasks)]
+        return markdown(header, [[method, *(text(task, method) for task in scores.tasks)] for method in scores.methods])
+    lines = []
+    for task in scores.tasks:
+        start = [scores.at_the_start(task, at_the_start)] if at_the_start else []
+        lines.append([task, steps_of(scores, task), *start, *(text(task, method) for method in scores.methods)])
+    return markdown(["task", "steps", *(["at the start"] if at_the_start else []), *scores.methods], lines)
+
+
+def time_to(scores: Scores, task: str, method: str, level: float) -> str:
+    """
+    :return: The steps and minutes to a success rate: medians over the seeds, where a run that does not reach it counts as
+        one that takes for ever, and how many runs reach it
+    """
+    runs = scores.reached(task, method, level)
+    if not runs:
+        return cell(scores, task, method, SUCCESS)
+    n_reached = sum(run is not NEVER for run in runs)
+    count = f"{n_reached} of {len(runs)}"
+    steps = statistics.median(run.steps for run in runs)
+    if math.isinf(steps):
+        return f"not reached ({count})"
+    minutes = [run.minutes for run in runs if run.minutes is not None]
+    time = f", {statistics.median(minutes):.1f} min" if len(minutes) == len(runs) else ""
+    return f"{steps:,.0f}{time} ({count})"
 
 
 def steps_of(scores: Scores, task: str) -> str:
@@ -175,6 +206,14 @@ def write_report(name: str, rows: Rows, runs: Sequence[Run], non_baselines: Iter
         plot_curves(scores, measure, path)
         lines += [f"## {measure.name.capitalize()}", "", *results_table(scores, measure), ""]
         lines += [f"![Learning curves]({path.name})", ""]
+    if any(scores.minutes(task, method) for task in scores.tasks for method in scores.methods):
+        path = folder / f"{name}_minutes.png"
+        plot_curves(scores, SUCCESS, path, over_minutes=True)
+        lines += ["## Success over processor minutes", "", "Of training alone, on one core.", ""]
+        lines += [f"![Learning curves over minutes]({path.name})", ""]
+    lines += ["## Steps and minutes to a success rate", "", TIME_TO, ""]
+    for level in LEVELS:
+        lines += [f"To {level}:", "", *_grid(scores, partial(time_to, scores, level=level)), ""]
     rivals = [method for method in scores.methods if method not in {OURS, *non_baselines}]
     if OURS in scores.methods and rivals and len(scores.methods) <= WIDEST:
         lines += ["## Against the best reward-free baseline", "", CHANCE, ""]

@@ -30,10 +30,10 @@ from sb3_clearning.runs.random_states import preserved_random_states
 FIELDS = [
     *("task", "method", "seed", "step", "success", "success_any_time", "initial_success"),
     *EpisodeDistances._fields,
-    *("seconds", "steps_per_second", "settings", "versions", "commit"),
+    *("seconds", "steps_per_second", "cpu_seconds", "settings", "versions", "commit"),
 ]
 #: Columns that older tables lack.
-LATER_FIELDS = {"success_any_time"}
+LATER_FIELDS = {"success_any_time", "cpu_seconds"}
 
 
 class WholeRun(BaseCallback):
@@ -57,7 +57,7 @@ class Evaluations(BaseCallback):
         super().__init__()
         self.run, self.folder = run, folder
         self._rows: list[dict[str, Any]] = list(rows_of(folder))
-        self._since, self._from_step = time.perf_counter(), 0
+        self._start_segment(0)
         # Now, because the checkout may change during the run.
         self._origin = {"versions": versions(), "commit": commit()}
 
@@ -80,7 +80,10 @@ class Evaluations(BaseCallback):
                 f"{self.folder / ROWS} has no rows of the steps {lost}, which the checkpoint has passed: move the run's "
                 "folder away to repeat the run."
             )
-        self._since, self._from_step = time.perf_counter(), self.model.num_timesteps
+        self._start_segment(self.model.num_timesteps)
+
+    def _start_segment(self, step: int) -> None:
+        self._since, self._cpu_since, self._from_step = time.perf_counter(), time.process_time(), step
 
     def _on_training_start(self) -> None:
         self.begin()
@@ -97,7 +100,8 @@ class Evaluations(BaseCallback):
     def evaluate(self) -> None:
         """Evaluate and write the rows that are due."""
         for step in self.due(self.model.num_timesteps):
-            training, steps = time.perf_counter() - self._since, self.model.num_timesteps - self._from_step
+            training, cpu = time.perf_counter() - self._since, time.process_time() - self._cpu_since
+            steps = self.model.num_timesteps - self._from_step
             with preserved_random_states(self.model.action_space):
                 make, episodes, seed = partial(make_env, self.run), self.run.episodes, self.run.evaluation_seed
                 measured = evaluate_goals(self.model, make, episodes, seed, N_ENVS_OF_TABLES)
@@ -112,6 +116,7 @@ class Evaluations(BaseCallback):
                     "seconds": round(before + time.perf_counter() - self._since, 1),
                     # Unknown if the process that trained was killed between the checkpoint and the row.
                     "steps_per_second": round(steps / training, 1) if steps else "",
+                    "cpu_seconds": self._cpu_seconds(step, steps, cpu),
                     "settings": json.dumps(self.run.settings(), sort_keys=True),
                     **self._origin,
                 }
@@ -119,7 +124,14 @@ class Evaluations(BaseCallback):
             write_rows(self.folder / ROWS, self._rows, FIELDS)
             success = f"success {measured['success']:.2f} (at any time {measured['success_any_time']:.2f})"
             print(f"{self.run.name}: step {step}, {success}, final distance {measured['final']:.4f}", flush=True)
-            self._since, self._from_step = time.perf_counter(), self.model.num_timesteps
+            self._start_segment(self.model.num_timesteps)
+
+    def _cpu_seconds(self, step: int, n_steps: int, seconds: float) -> float | str:
+        """:return: The processor time of the run's training so far; "" if a process that did part of it was killed"""
+        before = self._rows[-1] if self._rows else {"step": 0, "cpu_seconds": 0.0}
+        if n_steps < step - int(before["step"]) or before.get("cpu_seconds", "") == "":
+            return ""
+        return round(float(before["cpu_seconds"]) + seconds, 1)
 
 
 def execute(run: Run, folder: Path, lock_seconds: float = LOCK_SECONDS) -> None:

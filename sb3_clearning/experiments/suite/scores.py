@@ -1,5 +1,6 @@
 """The rows of the table as numbers: the results of each run of a matrix."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,17 @@ ANY_TIME = Measure("success at any time", 1, "success_any_time", "initial_succes
 FINAL = Measure("final distance", -1, "final", "initial", 4)
 #: Distances have different units on every task: only their ratio to the initial one can be averaged.
 REMAINING = Measure("remaining distance", -1, "final", "initial", 3, relative=True)
+
+
+class Reached(NamedTuple):
+    """The first evaluation of a run with a success rate; the minutes are None where they were not measured."""
+
+    steps: float
+    minutes: float | None
+
+
+#: Of a run that did not reach it.
+NEVER = Reached(math.inf, math.inf)
 
 
 class Scores:
@@ -81,6 +93,28 @@ class Scores:
     def final(self, task: str, method: str, measure: Measure) -> np.ndarray:
         """:return: The values at the end of the runs that are done, ``(n_seeds,)``"""
         return self.curve(task, method, measure).get(self.steps.get((task, method), -1), np.zeros(0))
+
+    def minutes(self, task: str, method: str) -> dict[int, float]:
+        """:return: For each step the processor minutes of training until then, the mean over the runs that measured them"""
+        found: dict[int, list[float]] = {}
+        for seed in self.seeds(task, method):
+            for step, row in sorted(self._rows[task, method, seed].items()):
+                if row.get("cpu_seconds"):
+                    found.setdefault(step, []).append(float(row["cpu_seconds"]) / 60)
+        return {step: sum(values) / len(values) for step, values in sorted(found.items())}
+
+    def reached(self, task: str, method: str, level: float) -> list[Reached]:
+        """:return: For each run that is done, when an evaluation first had this success rate"""
+        found = []
+        for seed in self.ends(task, method, SUCCESS):
+            rows = (row for step, row in sorted(self._rows[task, method, seed].items()) if step <= self.steps[task, method])
+            first = next((row for row in rows if float(row["success"]) >= level), None)
+            if first is None:
+                found.append(NEVER)
+            else:
+                seconds = first.get("cpu_seconds")
+                found.append(Reached(int(first["step"]), float(seconds) / 60 if seconds else None))
+        return found
 
     def ends(self, task: str, method: str, measure: Measure) -> dict[int, float]:
         """:return: The value at the end of each run that is done, by its seed"""

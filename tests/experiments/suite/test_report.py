@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
 from sb3_clearning.checks import UsageError
 from sb3_clearning.experiments.suite.config import Run, Suite
@@ -17,7 +18,7 @@ from sb3_clearning.experiments.suite.intervals import (
     interquartile_mean,
     probability_of_improvement,
 )
-from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, results_table, verdicts, write_report
+from sb3_clearning.experiments.suite.report import cell, compare, ratio_sweep, results_table, time_to, verdicts, write_report
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, REMAINING, SUCCESS, Scores
 from sb3_clearning.experiments.tables.rows import read_rows
 
@@ -195,6 +196,53 @@ def test_success_at_any_time_is_shown_where_it_was_measured(
     assert found
     assert section.splitlines()[:3] == results_table(scores, ANY_TIME)
     assert (tmp_path / "new_success_any_time.png").exists()
+
+
+def test_steps_and_minutes_to_a_success_rate(suite: Suite) -> None:
+    runs = suite.runs(["paper"], tasks=["SawyerReach-v0"], methods=["clearning", "next_state", "one_step", "her_final"])
+    curves = {
+        ("clearning", 0): [0.1, 0.5, 0.4, 1.0, 0.2, 0.2],
+        ("clearning", 1): [0.6, 0.9, 0.9, 0.9, 0.9, 0.9],
+        ("clearning", 2): [0.0, 0.0, 0.0, 0.0, 0.5, 0.9],
+        ("next_state", 0): [0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
+        ("next_state", 1): [0.4, 0.4, 0.4, 0.4, 0.4, 0.4],
+        ("one_step", 0): [0.9],  # not done: it does not count
+    }
+    rows = []
+    for run in runs:
+        for step, success in zip(run.evaluations(), curves.get((run.method, run.seed), []), strict=False):
+            rows.append({**row(run, step, success), "cpu_seconds": str(step * 0.06) if run.method == "clearning" else ""})
+    scores = Scores(rows, runs)
+    found = {
+        (method, level): time_to(scores, "SawyerReach-v0", method, level) for method in scores.methods for level in (0.5, 0.95)
+    }
+    assert found["clearning", 0.5] == "10,000, 10.0 min (3 of 3)"
+    assert found["clearning", 0.95] == "not reached (1 of 3)"
+    assert time_to(scores, "SawyerReach-v0", "clearning", 0.9) == "20,000, 20.0 min (3 of 3)"
+    assert found["next_state", 0.5] == "not reached (1 of 2)"  # the median of a number and never
+    assert found["next_state", 0.95] == "not reached (0 of 2)"
+    assert found["one_step", 0.5] == "unfinished (5,000 of 30,000)"
+    assert found["her_final", 0.5] == "missing"
+
+
+def test_minutes_are_shown_where_they_were_measured(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_clearning.experiments.suite.intervals.REPETITIONS", 50)
+    runs = suite.runs(["paper"], tasks=["SawyerReach-v0"], methods=["clearning", "next_state"])
+    rows = [row(run, step, 0.5) for run in runs for step in run.evaluations()]
+    text = write_report("without", rows, runs, [], tmp_path).read_text()
+    assert "| SawyerReach-v0 | 30,000 | 5,000 (5 of 5) | 5,000 (5 of 5) |" in text
+    assert "over processor minutes" not in text
+    measured = [{**one, "cpu_seconds": str(int(one["step"]) * 0.01 * (1 + int(one["seed"])))} for one in rows]
+    assert Scores(measured, runs).minutes("SawyerReach-v0", "clearning")[10_000] == pytest.approx(10_000 * 0.03 / 60)
+    drawn: list[list[float]] = []
+    plot = Axes.plot
+    monkeypatch.setattr(
+        "matplotlib.axes.Axes.plot", lambda axes, *xy, **kw: drawn.append(list(xy[0])) or plot(axes, *xy, **kw)
+    )
+    text = write_report("with", measured, runs, [], tmp_path).read_text()
+    assert "## Success over processor minutes" in text
+    assert (tmp_path / "with_minutes.png").exists()
+    assert pytest.approx([step * 0.03 / 60 for step in runs[0].evaluations()]) in drawn
 
 
 def test_the_report_is_written_from_rows_alone(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Runs, and what interruptions do to them: nothing."""
 
 import contextlib
+import dataclasses
 import os
 import random
 import shutil
@@ -84,6 +85,44 @@ def test_a_run_keeps_what_was_learned_and_has_goals_of_its_own(tmp_path: Path) -
         assert model._n_updates == 100  # all but the warm-up's
         goals = model.replay_buffer.observations["desired_goal"][[0, 30, 60, 90], 0]
         assert len(np.unique(goals, axis=0)) == 4
+
+
+def test_processor_time_is_of_training_alone_and_unknown_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+    monkeypatch.setattr("sb3_clearning.experiments.suite.run.time.process_time", lambda: seconds)
+
+    def evaluate(*_: Any) -> dict[str, float]:
+        nonlocal seconds
+        seconds += 1000  # evaluations cost nothing
+        return {"success": 0.5, "success_any_time": 0.5, "final": 1.0}
+
+    monkeypatch.setattr("sb3_clearning.experiments.suite.run.evaluate_goals", evaluate)
+    step_env, monitored = make_env, []
+
+    def make_slow_env(run: Run) -> Any:
+        env = step_env(run)
+        step = env.step
+
+        def slow_step(action: Any) -> Any:
+            nonlocal seconds
+            seconds += 1
+            monitored.append(1)
+            return step(action)
+
+        env.step = slow_step
+        return env
+
+    monkeypatch.setattr("sb3_clearning.experiments.suite.run.make_env", make_slow_env)
+    (run,) = tiny_runs(write_config(tmp_path), ["clearning"])
+    folder = OutputFolder(tmp_path / "out").run_folder(run)
+    execute(dataclasses.replace(run, steps=60), folder)
+    execute(run, folder)  # another process goes on
+    assert [float(row["cpu_seconds"]) for row in rows_of(folder)] == [30, 60, 90, 120]
+    assert len(monitored) == 120
+    # The row of a segment that a killed process trained: its time is unknown, and so is that of all later rows.
+    write_rows(folder / ROWS, rows_of(folder)[:3], FIELDS)
+    execute(dataclasses.replace(run, steps=150), folder)
+    assert [row["cpu_seconds"] for row in rows_of(folder)] == ["30.0", "60.0", "90.0", "", ""]
 
 
 def test_the_evaluation_seed_changes_the_goals(tmp_path: Path) -> None:
