@@ -4,12 +4,14 @@ import dataclasses
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
 from sb3_clearning.checks import UsageError
+from sb3_clearning.experiments.paper import control_lines
 from sb3_clearning.experiments.suite.config import Run, Suite
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_ratio
 from sb3_clearning.experiments.suite.intervals import (
@@ -138,6 +140,32 @@ def test_a_single_seed_decides_nothing() -> None:
     assert compare(one, one, SUCCESS.better) == "level (1 seed)"
 
 
+@pytest.mark.parametrize(
+    ("clearning", "next_state", "reach", "push"),
+    [
+        ((0.9, 0.8), (0.5, 0.6), "agrees: ahead", "agrees: ahead"),
+        ((0.9, 0.5), (0.6, 0.7), "agrees: level", "does not agree: level"),
+        ((0.1, 0.2), (0.6, 0.7), "does not agree: behind", "does not agree: behind"),
+        ((0.9,), (0.5, 0.6), "undecided (better, 1 seed)", "undecided (better, 1 seed)"),
+        ((), (0.5, 0.6), "–", "–"),
+    ],
+)
+def test_the_papers_main_figure(
+    suite: Suite, clearning: tuple[float, ...], next_state: tuple[float, ...], reach: str, push: str
+) -> None:
+    tasks = ["SawyerReach-v0", "SawyerPush-v0"]
+    runs = suite.runs(["paper"], tasks=tasks, methods=["clearning", "next_state", "her_final"])
+    values = {"clearning": clearning, "next_state": next_state, "her_final": ()}
+    rows = [row(run, run.steps, values[run.method][run.seed]) for run in runs if run.seed < len(values[run.method])]
+    lines = control_lines(Scores(rows, runs), ["next_state", "her_final"])
+    assert [(line.claim, line.verdict) for line in lines] == list(zip(tasks, (reach, push), strict=True))
+    for line in lines:
+        ours, theirs = line.ours.find("clearning"), line.ours.find("next_state")
+        assert line.ours.endswith("missing")
+        # The distance of a row is 2 less its success.
+        assert (0 <= ours < theirs) == (bool(clearning) and np.mean(clearning) > np.mean(next_state))
+
+
 def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
     runs = suite.runs(["paper"], tasks=["SawyerReach-v0"])
     success = {"clearning": 0.9, "next_state": 0.3, "her_final": 0.5, "sb3_td3_her": 1.0}
@@ -236,9 +264,12 @@ def test_minutes_are_shown_where_they_were_measured(suite: Suite, tmp_path: Path
     assert Scores(measured, runs).minutes("SawyerReach-v0", "clearning")[10_000] == pytest.approx(10_000 * 0.03 / 60)
     drawn: list[list[float]] = []
     plot = Axes.plot
-    monkeypatch.setattr(
-        "matplotlib.axes.Axes.plot", lambda axes, *xy, **kw: drawn.append(list(xy[0])) or plot(axes, *xy, **kw)
-    )
+
+    def watch(axes: Axes, *xy: Any, **style: Any) -> Any:
+        drawn.append(list(xy[0]))
+        return plot(axes, *xy, **style)
+
+    monkeypatch.setattr("matplotlib.axes.Axes.plot", watch)
     text = write_report("with", measured, runs, [], tmp_path).read_text()
     assert "## Success over processor minutes" in text
     assert (tmp_path / "with_minutes.png").exists()

@@ -109,7 +109,7 @@ def test_processor_time_is_of_training_alone_and_unknown_after_a_loss(tmp_path: 
             monitored.append(1)
             return step(action)
 
-        env.step = slow_step
+        env.step = slow_step  # type: ignore[method-assign]
         return env
 
     monkeypatch.setattr("sb3_clearning.experiments.suite.run.make_env", make_slow_env)
