@@ -78,7 +78,7 @@ def _grid(scores: Scores, text: Callable[[str, str], str], at_the_start: Measure
 def time_to(scores: Scores, task: str, method: str, level: float) -> str:
     """
     :return: The steps and minutes to a success rate: medians over the seeds, where a run that does not reach it counts as
-        one that takes for ever, and how many runs reach it
+        one that never ends, and how many runs reach it
     """
     runs = scores.reached(task, method, level)
     if not runs:

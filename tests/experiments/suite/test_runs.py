@@ -116,7 +116,7 @@ def test_processor_time_is_of_training_alone_and_unknown_after_a_loss(tmp_path: 
     (run,) = tiny_runs(write_config(tmp_path), ["clearning"])
     folder = OutputFolder(tmp_path / "out").run_folder(run)
     execute(dataclasses.replace(run, steps=60), folder)
-    execute(run, folder)  # another process goes on
+    execute(run, folder)  # another process resumes it
     assert [float(row["cpu_seconds"]) for row in rows_of(folder)] == [30, 60, 90, 120]
     assert len(monitored) == 120
     # The row of a segment that a killed process trained: its time is unknown, and so is that of all later rows.
