@@ -13,6 +13,7 @@ from sb3_clearning.clearning.clearning import CLearning
 from sb3_clearning.common.goal_algorithm import GoalAlgorithm
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays
 from sb3_clearning.goal_td3.goal_td3 import GoalTD3
+from sb3_clearning.runs.vec_normalize import normalized_keys
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -33,10 +34,7 @@ An agent of `sb3_clearning`: goal-conditioned reinforcement learning with Stable
 ## Use
 
 ```python
-from sb3_clearning import load_from_hub
-
-model = load_from_hub("{repo_id}")
-action, _ = model.predict(observation, deterministic=True)
+{use}
 ```
 
 `{file}` holds arrays and JSON, no pickle: loading it runs no code.
@@ -45,6 +43,19 @@ action, _ = model.predict(observation, deterministic=True)
 
 {results}
 {training}"""
+
+_USE = """from sb3_clearning import load_from_hub
+
+model = load_from_hub("{repo_id}")
+action, _ = model.predict(observation, deterministic=True)"""
+_USE_NORMALIZED = """from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_clearning import load_from_hub
+
+env = VecNormalize(make_vec_env({env}), {arguments})
+model = load_from_hub("{repo_id}", env)  # which gives env the statistics of the training
+action, _ = model.predict(env.normalize_obs(observation), deterministic=True)"""
 
 
 def push_to_hub(
@@ -214,7 +225,7 @@ def _card(model: GoalAlgorithm, repo_id: str, results: dict[str, float], film: p
     text = _CARD.format(
         algorithm=algorithm,
         env_id=env_id or "an environment of its author",
-        repo_id=repo_id,
+        use=_use(model, repo_id, env_id),
         file=AGENT_FILE,
         film=_film_text(film),
         results="\n".join(["| mean over the episodes | value |", "|---|---|", *rows]) if rows else "None were given.",
@@ -222,6 +233,19 @@ def _card(model: GoalAlgorithm, repo_id: str, results: dict[str, float], film: p
         training=f"\nTrained for {steps:,} steps of the environment and {updates:,} updates.\n" if updates else "",
     )
     return f"---\n{data.to_yaml()}\n---\n{text}"
+
+
+def _use(model: GoalAlgorithm, repo_id: str, env_id: str | None) -> str:
+    """:return: The card's code, with the normalization that the agent needs"""
+    normalize = model.get_vec_normalize_env()
+    if normalize is None or not normalized_keys(normalize):
+        return _USE.format(repo_id=repo_id)
+    arguments = (
+        f"norm_obs_keys={sorted(normalized_keys(normalize))}, clip_obs={normalize.clip_obs}, epsilon={normalize.epsilon}"
+    )
+    # A name stands for a function that makes the environment.
+    env = "make_env" if env_id is None else f'"{env_id}"'
+    return _USE_NORMALIZED.format(repo_id=repo_id, env=env, arguments=arguments)
 
 
 def _film_text(film: pathlib.Path | None) -> str:

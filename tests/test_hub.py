@@ -21,7 +21,7 @@ from tests.support.small_models import same, small_model, weights
 huggingface_hub = pytest.importorskip("huggingface_hub")
 yaml = pytest.importorskip("yaml")
 
-from tests.support.hub_server import HubServer, oid, running_hub  # noqa: E402 (after the extra is found)
+from tests.support.hub_server import HubServer, as_default_hub, oid, running_hub  # noqa: E402 (after the extra is found)
 
 REPO = "someone/point"
 
@@ -111,6 +111,25 @@ def test_card_without_results(env_id: str | None, hub: HubServer, api: Any, tmp_
     assert "![The agent](replay.gif)" in text
     assert (env_id or "an environment of its author") in text
     assert "updates" not in text
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_the_code_of_the_card_gives_the_actions_of_the_agent(
+    normalized: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env: Any = DummyVecEnv([lambda: gym.make("ContinuousGridworld-v0", max_episode_steps=5)])
+    if normalized:
+        env = VecNormalize(env, norm_obs_keys=["observation", "desired_goal"], clip_obs=1.5)
+    model = small_model(env).learn(20)
+    observation, _ = gym.make("ContinuousGridworld-v0").reset(seed=0)
+    with as_default_hub(monkeypatch, tmp_path / "cache") as hub:
+        push_to_hub(model, REPO)
+        code = hub.files(REPO)["README.md"].decode().split("```python\n")[1].split("```")[0]
+        names = {"observation": observation}
+        exec(code, names)
+    seen: Any = env.normalize_obs(observation) if normalized else observation
+    assert all(normalized == (not np.allclose(seen[key], observation[key])) for key in ("observation", "desired_goal"))
+    np.testing.assert_allclose(names["action"], model.predict(seen, deterministic=True)[0], atol=1e-6)
 
 
 def test_second_push_is_a_commit_and_the_first_can_still_be_loaded(hub: HubServer, api: Any) -> None:

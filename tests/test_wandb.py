@@ -27,7 +27,13 @@ run.finish()
 @pytest.mark.slow
 def test_callback_runs_offline(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
-    environment = {**os.environ, "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", SCRIPT]
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]

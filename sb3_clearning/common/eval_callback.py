@@ -154,7 +154,8 @@ class GoalEvalCallback(EventCallback):
         if self.verbose >= 1:
             success = "" if np.isnan(row["success"]) else f"Success rate: {100 * row['success']:.2f}%, "
             best = " (best so far)" if is_best else ""
-            print(f"Eval num_timesteps={self.num_timesteps}. {success}Final distance: {row['final']:.4f}{best}")
+            distances = f"Final distance: {row['final']:.4f}, minimum: {row['minimum']:.4f}, average: {row['average']:.4f}"
+            print(f"Eval num_timesteps={self.num_timesteps}. {success}{distances}{best}")
         # At once, so that the results are printed with their own number of steps.
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.dump(self.num_timesteps)

@@ -31,7 +31,7 @@ from sb3_clearning.replay.goal_buffer import GoalReplayBuffer, check_samples_on_
 from sb3_clearning.runs.model_files import ModelFiles
 from sb3_clearning.runs.model_state import check_finite_weights
 from sb3_clearning.runs.run_session import RunSession
-from sb3_clearning.runs.vec_normalize import check_normalization, normalized_keys
+from sb3_clearning.runs.vec_normalize import check_normalization, check_normalization_is_outermost, normalized_keys
 
 #: Most transitions that are sampled at once, for several gradient steps.
 SAMPLE_AHEAD = 8192
@@ -105,6 +105,7 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
                 self.n_steps = int(self.n_steps)
             check_number("n_steps", self.n_steps, 1, whole=True, hint=' (float("inf"): to the end of the recorded episode)')
         check_number("gamma", self.gamma, 0, 1, open_ends="high")
+        check_normalization_is_outermost(self)
         self._check_replay_buffer_arguments()
         if self.warmup_noise not in ("uniform", "pink"):
             raise ValueError(f'`warmup_noise` must be "uniform" or "pink", not {self.warmup_noise!r}.')

@@ -22,7 +22,7 @@ from sb3_clearning.runs.checkpoint_folder import CheckpointFolder
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import DivergedError, build_model, check_finite_weights, snapshot_model
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
-from sb3_clearning.runs.vec_normalize import restore_normalization, snapshot_normalization
+from sb3_clearning.runs.vec_normalize import check_normalization, restore_normalization, snapshot_normalization
 
 #: Arguments that concern the machine that trained, and not the agent.
 _MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")
@@ -106,6 +106,7 @@ class ModelFiles(ResumableTD3):
         except DivergedError as error:
             error.add_note(f"Nothing was saved. {self.session.hint(self)}")
             raise
+        check_normalization(self, self._vec_normalize_env)
         content, arrays = snapshot_model(self)
         for name in _MACHINE_ARGUMENTS:
             content["arguments"].pop(name, None)

@@ -1,6 +1,7 @@
 """The statistics of a VecNormalize, for checkpoints and exports."""
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
@@ -23,6 +24,23 @@ def check_normalization(model: BaseAlgorithm, env: VecNormalize | None) -> None:
         raise ValueError(
             f"The agent was trained with a VecNormalize, and {found}: load the agent with the statistics of its training, "
             "`load(path, env=VecNormalize.load(statistics, venv))` or `from_export(path, env=VecNormalize(venv))`."
+        )
+
+
+def check_normalization_is_outermost(model: BaseAlgorithm) -> None:
+    """Raise an error if a wrapper around the VecNormalize changes shapes: the replay buffer stores what is before it."""
+    env = model.get_vec_normalize_env()
+    if env is None or not isinstance(model.observation_space, spaces.Dict):
+        return
+    assert isinstance(env.observation_space, spaces.Dict)
+    inner, outer = (
+        {key: part.shape for key, part in space.items()} for space in (env.observation_space, model.observation_space)
+    )
+    if inner != outer:
+        raise ValueError(
+            f"VecNormalize has observations of the shapes {inner}, but a wrapper around it makes them {outer}. Put "
+            "VecNormalize outermost: `VecNormalize(VecFrameStack(venv, n))`, and `VecNormalize(VecTransposeImage(venv))` for "
+            "images whose channels are last."
         )
 
 

@@ -39,9 +39,12 @@ def test_each_evaluation_is_that_of_evaluate_goals(kind: str, tmp_path: Path, ca
     assert {name: last[name] for name in found} == pytest.approx(found, nan_ok=True)
     assert (last["mean_ep_length"], last["mean_reward"]) == (10.0, 0.0)
     logged = list(csv.DictReader((tmp_path / "progress.csv").open()))[-1]
-    for name, key in {"success_rate": "success", "final_distance": "final", "minimum_distance": "minimum"}.items():
-        assert float(logged[f"eval/{name}"]) == pytest.approx(found[key])
-    assert f"Final distance: {found['final']:.4f}" in capsys.readouterr().out
+    assert float(logged["eval/success_rate"]) == pytest.approx(found["success"])
+    assert found["minimum"] < found["average"]
+    for key in ("final", "minimum", "average"):
+        assert float(logged[f"eval/{key}_distance"]) == pytest.approx(found[key])
+    distances = f"Final distance: {found['final']:.4f}, minimum: {found['minimum']:.4f}, average: {found['average']:.4f}"
+    assert f"Success rate: {100 * found['success']:.2f}%, {distances}" in capsys.readouterr().out
     with np.load(tmp_path / "evaluations.npz") as arrays:
         assert arrays["distances"].shape == arrays["results"].shape == arrays["successes_any_time"].shape == (2, 4)
         assert arrays["distances"][-1].mean() == pytest.approx(found["final"])

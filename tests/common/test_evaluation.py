@@ -149,10 +149,12 @@ def test_an_agent_without_its_normalization_is_refused(file: str, tmp_path: Path
         (lambda: evaluate_goals(agent, VecNormalize(DummyVecEnv([PointEnv])), n_episodes=1), unseen),
         (lambda: collect(agent, PointEnv(), 5), none),
         (lambda: agent.export_policy(tmp_path / "policy.onnx"), none),
+        (lambda: agent.export(tmp_path / "again.safetensors"), none),  # others would get an agent without its statistics
     ):
         with pytest.raises(ValueError, match=f"The agent was trained with a VecNormalize, {why}"):
             call()
     assert not (tmp_path / "policy.onnx").exists()
+    assert not (tmp_path / "again.safetensors").exists()
     env.save(str(tmp_path / "statistics.pkl"))
     restored = VecNormalize.load(str(tmp_path / "statistics.pkl"), DummyVecEnv([PointEnv]))
     found = evaluate_goals(agent, restored, n_episodes=3)

@@ -12,7 +12,7 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 import sb3_clearning
 from sb3_clearning import (
@@ -46,7 +46,7 @@ from sb3_clearning.envs import (
     NoisyGoal,
     VecGoalFromObservation,
 )
-from tests.support.goal_envs import PointEnv
+from tests.support.goal_envs import ImageGoalEnv, PointEnv
 from tests.support.small_models import small_model
 
 SPACE, ACTIONS = PointEnv().observation_space, PointEnv().action_space
@@ -423,6 +423,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), "FetchReach-v4"), "`env` must be a Gymnasium env.*, not str"),  # type: ignore[arg-type]
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), lambda: DummyVecEnv([PointEnv])), "must make Gymnasium env.*, not DummyVecEnv"),  # type: ignore[arg-type, return-value]
     ("CLearning", lambda: CLearning("MlpPolicy", gym.make("Pendulum-v1")), "needs a goal environment"),
+    ("CLearning", lambda: small_model(VecFrameStack(VecNormalize(DummyVecEnv([PointEnv])), 2)), r"Put VecNormalize outermost: `VecNormalize\(VecFrameStack"),
+    ("CLearning", lambda: small_model(VecNormalize(DummyVecEnv([lambda: ImageGoalEnv(False)]), norm_obs_keys=["time"])), "images whose channels are last"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_episodes=0), "`n_episodes` must be .* not 0"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv, n_envs=1.5), r"`n_envs` must be .* not 1\.5"),  # type: ignore[arg-type]
     # -- checkpoints and timeouts
