@@ -55,8 +55,7 @@ def _limit(n_envs: int, transitions: int) -> Callable[[], None]:
     def products() -> None:
         given = inputs
         for weight, out in zip(weights, outputs, strict=True):
-            multiply(given, weight, out)
-            given = out
+            given = multiply(given, weight, out, copy=False)
 
     return repeat(transitions // n_envs, products)
 

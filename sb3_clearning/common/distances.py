@@ -52,9 +52,11 @@ class DistanceTracker:
     def step(self, before: np.ndarray, after: np.ndarray, dones: np.ndarray) -> None:
         """Distances before (read at an episode's first step) and after a step, and whether it ended, ``(n_envs,)`` each."""
         first = self._steps == 0
-        self._initial = np.where(first, before, self._initial)
-        self._minimum = np.minimum(np.where(first, before, self._minimum), after)
-        self._sum = np.where(first, 0.0, self._sum) + after
+        if first.any():
+            self._initial[first] = self._minimum[first] = before[first]
+            self._sum[first] = 0.0
+        np.minimum(self._minimum, after, out=self._minimum)
+        self._sum += after
         self._steps += 1
         ended = np.flatnonzero(dones)
         if len(ended):

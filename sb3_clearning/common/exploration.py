@@ -107,7 +107,7 @@ class GoalExploration(ResumableTD3):
             self.dump_logs()
 
     def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
-        if dones is not None:
+        if dones is not None and dones.any():
             ended = np.flatnonzero(dones).tolist()
             super()._update_info_buffer([infos[env] for env in ended], np.ones(len(ended), dtype=bool))
 

@@ -22,30 +22,41 @@ _linear = getattr(th.ops.mkldnn, "_linear_pointwise", None) if th.backends.cpu.g
 ONEDNN_SIZE = 2**21
 
 
-def multiply(left: th.Tensor, right: th.Tensor, out: th.Tensor, bias: th.Tensor | None = None, relu: bool = False) -> None:
+def multiply(
+    left: th.Tensor,
+    right: th.Tensor,
+    out: th.Tensor,
+    bias: th.Tensor | None = None,
+    relu: bool = False,
+    copy: bool = True,
+) -> th.Tensor:
     """
     ``out = left @ right + bias``, for ``n`` matrices each, then ReLU if asked for.
 
     :param left: ``(n, rows, in)``
     :param right: ``(n, in, out)``
     :param bias: ``(n, 1, out)``
+    :param copy: Whether the result has to be in ``out``. Else oneDNN's own memory may be returned, where ``n`` is 1
+    :return: The result, ``(n, rows, out)``
     """
+    result = out
     _, rows, columns = out.shape
     is_large = rows * columns * left.shape[2] >= ONEDNN_SIZE
     if _linear is not None and is_large and out.dtype == th.float32 and out.is_cpu and th.backends.mkldnn.enabled:
         if not out.is_contiguous():  # a transposed view of a layer's gradient: its transpose is written row by row
-            left, right, out = right.transpose(1, 2), left.transpose(1, 2), out.transpose(1, 2)
+            left, right, out, copy = right.transpose(1, 2), left.transpose(1, 2), out.transpose(1, 2), True
         after = "relu" if relu else "none"
         for i in range(len(out)):
-            shift = None if bias is None else bias[i, 0]
-            out[i].copy_(_linear(left[i], right[i].t(), shift, after, [], ""))
-        return
+            product = _linear(left[i], right[i].t(), None if bias is None else bias[i, 0], after, [], "")
+            if len(out) == 1 and not copy:
+                return product.unsqueeze(0)
+            out[i].copy_(product)
+        return result
     if bias is None:
         th.bmm(left, right, out=out)
     else:
         th.baddbmm(bias, left, right, out=out)
-    if relu:
-        out.relu_()
+    return out.relu_() if relu else out
 
 
 class _Layer:
@@ -125,17 +136,18 @@ class FastMLP:
         n = self.n if n is None else n
         activations = [inputs.expand(n, *inputs.shape)]
         outputs = self._buffers(self._outputs, len(inputs), inputs)
-        for layer, buffer in zip(self.layers, outputs, strict=True):
-            output, is_hidden = buffer[:n], layer is not self.layers[-1]
+        for layer, output in zip(self.layers, outputs, strict=True):
+            weight, bias, is_hidden = layer.weight, layer.bias, layer is not self.layers[-1]
+            if n < self.n:
+                weight, bias, output = weight[:n], bias[:n], output[:n]
             if layer.is_column:
-                for rows, column, bias, out in zip(
-                    activations[-1], layer.columns, layer.biases, output[:, :, 0], strict=False
-                ):
-                    th.addmv(bias, rows, column, out=out)
+                columns = zip(activations[-1], layer.columns, layer.biases, output[:, :, 0], strict=False)
+                for rows, column, shift, out in columns:
+                    th.addmv(shift, rows, column, out=out)
                 if is_hidden:
                     output.relu_()
             else:
-                multiply(activations[-1], layer.weight[:n], output, layer.bias[:n], relu=is_hidden)
+                output = multiply(activations[-1], weight, output, bias, relu=is_hidden, copy=False)
             activations.append(output)
         return activations
 

@@ -153,7 +153,7 @@ class CLearningPolicy(TD3Policy):
         modules = [vars(self.actor), vars(self.critic)]
         for module in modules:
             modules += [vars(child) for child in module["_modules"].values() if child is not None]
-        if self.training != mode or any(module["training"] != mode for module in modules):
+        if self.training != mode or {module["training"] for module in modules} != {mode}:
             super().set_training_mode(mode)
 
     def actions_and_pre_tanh(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:

@@ -26,6 +26,12 @@ def draw_episodes(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndar
     return CELLS[start] + offsets[0], CELLS[goal] + offsets[1]
 
 
+def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """:return: The scalar products of (n, 2), (n, 1). NumPy's sum over so short an axis takes up to thirty times as long"""
+    products = left * right
+    return products[:, :1] + products[:, 1:]
+
+
 def advance(position: np.ndarray, velocity: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     One step: MuJoCo's Euler integration with implicit damping, then walls that are hard, frictionless and do not bounce.
@@ -45,12 +51,12 @@ def advance(position: np.ndarray, velocity: np.ndarray, action: np.ndarray) -> t
     # The wall within: the ball is moved away from its nearest point, and loses the velocity towards it. In a step the center
     # moves by less than the radius, so it never gets into the wall.
     away = position - np.minimum(np.maximum(position, WALL[0]), WALL[1])
-    distance = np.sqrt((away * away).sum(axis=1, keepdims=True))
+    distance = np.sqrt(_dot(away, away))
     touches = distance < _RADIUS
     if touches.any():
         normal = away / np.where(touches, distance, 1.0)
         position = np.where(touches, position + (_RADIUS - distance) * normal, position)
-        inwards = np.minimum((velocity * normal).sum(axis=1, keepdims=True), 0.0)
+        inwards = np.minimum(_dot(velocity, normal), 0.0)
         velocity = np.where(touches, velocity - inwards * normal, velocity)
     return position, velocity
 

@@ -133,15 +133,18 @@ class EpisodeRing(RingStorage):
 
     def _continue_episodes(self, rows: np.ndarray, obs: dict[str, np.ndarray]) -> None:
         """Continue the episodes with the given states. Close those whose environment was reset in between."""
+        previous = (self.pos - 1) % self.buffer_size * self.n_envs
+        before = self.next_slot[previous : previous + self.n_envs]
         same = rows[:, : self.n_features] == self.newest_rows
-        if self.non_float or not (same.all() and self.in_progress.all()):  # else: all of them continue
+        if not self.non_float and same.all() and self.in_progress.all():
+            before[:] = -1
+        else:
             continues = same[:, self._state_columns].all(axis=1)
             for key, newest in self.newest_non_float.items():
                 if key != "desired_goal":  # not part of the state
                     continues &= (obs[key].reshape(self.n_envs, -1) == newest.reshape(self.n_envs, -1)).all(axis=1)
             self._truncate(self.in_progress & ~continues)
-        previous = (self.pos - 1) % self.buffer_size * self.n_envs
-        self.next_slot[previous : previous + self.n_envs][self.in_progress] = -1
+            before[self.in_progress] = -1
 
     def _truncate(self, envs: np.ndarray) -> None:
         """:param envs: ``(n_envs,)``, whose episodes end as truncated"""

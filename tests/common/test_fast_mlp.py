@@ -27,7 +27,10 @@ def test_products_equal_those_in_double_precision(rows: int, n: int, has_bias: b
     generator = th.Generator().manual_seed(rows + n)
     left, right, bias = (th.randn(n, *shape, generator=generator) for shape in ((rows, 128), (128, 64), (1, 64)))
     out = th.full((n, rows, 64), th.nan)
-    multiply(left, right, out, bias if has_bias else None, relu)
+    copied = multiply(left, right, out, bias if has_bias else None, relu)
+    assert copied is out
+    own = multiply(left, right, th.empty_like(out), bias if has_bias else None, relu, copy=False)
+    assert th.equal(own, out)
     expected = left.double() @ right.double() + (bias.double() if has_bias else 0)
     expected = expected.clamp_min(0) if relu else expected
     th.testing.assert_close(out, expected.float(), rtol=1e-5, atol=1e-4)
@@ -40,7 +43,7 @@ def test_views_are_read_and_written(view: Callable[[th.Tensor], th.Tensor]) -> N
     out = view(th.empty(2, 150, 130))
     assert out[0].numel() * 160 >= ONEDNN_SIZE
     memory = out.data_ptr()
-    multiply(left, right, out)
+    assert multiply(left, right, out) is out
     assert out.data_ptr() == memory
     th.testing.assert_close(out, left @ right, rtol=1e-4, atol=1e-4)
 
