@@ -1,8 +1,9 @@
 """
 Draws the package's import graph: docs/images/rooms.svg, written by ``generate.py``.
 
-The rooms stand on a diagonal, in the order of import-linter's contract in pyproject.toml. A line leaves the importing room
-to the right and enters the imported one from above. An import against the order would stand out: below the diagonal, in red.
+The rooms stand on a diagonal, in the order of import-linter's contract in pyproject.toml, their names on the left. A line
+leaves the importing room to the right and enters the imported one from above. An import against the order would stand out:
+below the diagonal, in red.
 """
 
 import re
@@ -13,11 +14,8 @@ from typing import NamedTuple
 import grimp
 
 PACKAGE = "sb3_clearning"
-WIDTH, HEIGHT = 104, 28
-STEP_X, STEP_Y = 58, 40
-MARGIN = 16
-#: Where a line enters its room: right of the end of the room before.
-ENTRY = WIDTH - (WIDTH - STEP_X) // 2
+#: Of the names; of a room's square; from a room to the next one; around everything
+NAMES, SIDE, STEP, MARGIN = 88, 14, 24, 8
 
 
 class Import(NamedTuple):
@@ -52,30 +50,31 @@ def diagram(order: list[str], edges: set[Import]) -> str:
     :return: The picture as SVG; a room that takes no part is left out
     """
     shown = [room for room in order if any(room in edge for edge in edges)]
-    place = {room: (MARGIN + STEP_X * number, MARGIN + STEP_Y * number) for number, room in enumerate(shown)}
-    width, height = (2 * MARGIN + step * (len(shown) - 1) + size for step, size in ((STEP_X, WIDTH), (STEP_Y, HEIGHT)))
+    place = {room: MARGIN + SIDE // 2 + STEP * number for number, room in enumerate(shown)}
+    height = 2 * MARGIN + SIDE + STEP * (len(shown) - 1)
+    width, left = height + NAMES + SIDE, NAMES + SIDE
     lines, dots, boxes = [], [], []
     for edge in sorted(edges, key=lambda edge: (shown.index(edge.importer), shown.index(edge.imported))):
-        (x, y), (corner, end) = place[edge.importer], place[edge.imported]
-        start, corner, middle = x + WIDTH, corner + ENTRY, y + HEIGHT // 2
-        downwards = shown.index(edge.importer) < shown.index(edge.imported)
-        line, dot = ("#a9bcdb", "#4a6da7") if downwards else ("#e6a8a0", "#c0392b")
-        lines.append(f'<path d="M{start} {middle} H{corner} V{end}" stroke="{line}"/>')
+        start, end = place[edge.importer], place[edge.imported]
+        line, dot = ("#a9bcdb", "#4a6da7") if start < end else ("#e6a8a0", "#c0392b")
+        lines.append(f'<path d="M{left + start} {start} H{left + end} V{end}" stroke="{line}"/>')
         title = f"<title>{edge.importer} imports {edge.imported}</title>"
-        dots.append(f'<circle cx="{corner}" cy="{middle}" r="3.5" fill="{dot}">{title}</circle>')
-    for room, (x, y) in place.items():
-        boxes.append(f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>')
-        boxes.append(f'<text x="{x + WIDTH // 2}" y="{y + HEIGHT // 2 + 5}" fill="#222" stroke="none">{room}</text>')
+        dots.append(f'<circle cx="{left + end}" cy="{start}" r="3.5" fill="{dot}">{title}</circle>')
+    for room, middle in place.items():
+        lines.append(f'<path d="M{MARGIN + NAMES + 6} {middle} H{left + middle}" stroke="#ddd" stroke-dasharray="2 3"/>')
+        corner = middle - SIDE // 2
+        boxes.append(f'<rect x="{left + corner}" y="{corner}" width="{SIDE}" height="{SIDE}" rx="3"/>')
+        boxes.append(f'<text x="{MARGIN + NAMES}" y="{middle + 5}" fill="#222" stroke="none">{room}</text>')
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="14" '
-            'role="img" aria-label="Which room imports from which">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            'font-family="sans-serif" font-size="14" role="img" aria-label="Which room imports from which">',
             f'<rect width="{width}" height="{height}" fill="white"/>',
             '<g fill="none" stroke-width="1.5">',
             *lines,
             "</g>",
             *dots,
-            '<g fill="#eef3fb" stroke="#4a6da7" stroke-width="1.5" text-anchor="middle">',
+            '<g fill="#eef3fb" stroke="#4a6da7" stroke-width="1.5" text-anchor="end">',
             *boxes,
             "</g>",
             "</svg>",

@@ -1,5 +1,6 @@
 """For all tests."""
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -10,6 +11,10 @@ import pytest
 
 # Read when MuJoCo is first imported, so set before any test imports a simulator.
 os.environ.setdefault("MUJOCO_GL", "egl")
+
+# Torch imports Triton with the first optimizer. Its LLVM crashes if Mesa's (EGL without a graphics card) was loaded before it.
+if importlib.util.find_spec("triton") is not None:
+    importlib.import_module("triton")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

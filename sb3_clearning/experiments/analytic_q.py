@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sb3_clearning.experiments.tables.page import WIDTH
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown
 from sb3_clearning.experiments.tables.sweep import SweepCommand
 
@@ -184,13 +185,14 @@ def table(rows: pd.DataFrame) -> list[str]:
 def plot(rows: pd.DataFrame) -> Figure:
     """:return: The picture"""
     found = summary(rows)
-    figure = Figure(figsize=(12, 3.4), layout="constrained")
-    for axes, name in zip(figure.subplots(1, 4, sharey=True), Formulas._fields, strict=True):
+    figure = Figure(figsize=(WIDTH, 5.6), layout="constrained")
+    for axes, name in zip(figure.subplots(2, 2, sharex=True, sharey=True).flat, Formulas._fields, strict=True):
         axes.plot([0, 1], [0, 1], color="gray", linewidth=0.8)
         axes.plot(found[name], found["learned"], ".")
-        axes.set(title=name.replace("_", " "), xlabel="formula")
-    figure.axes[0].set_ylabel("tabular Q-learning")
-    figure.suptitle("Closed forms against what Q-learning learns (a point per example, λ and γ)")
+        axes.set_title(name.replace("_", " "), fontsize=10)
+    figure.supxlabel("formula", fontsize=10)
+    figure.supylabel("tabular Q-learning", fontsize=10)
+    figure.suptitle("Closed forms against what Q-learning learns\n(a point per example, λ and γ)", fontsize=11)
     return figure
 
 

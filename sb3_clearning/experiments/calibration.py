@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from sb3_clearning import CLearning, collect
 from sb3_clearning.envs.gridworld import cell_of
 from sb3_clearning.experiments.gridworld_data import GridSeed, cell_number, make_seed
+from sb3_clearning.experiments.tables.page import WIDTH
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -180,8 +181,8 @@ def table(rows: pd.DataFrame) -> list[str]:
 def plot(rows: pd.DataFrame) -> Figure:
     """:return: The picture"""
     tasks = list(dict.fromkeys(rows["task"]))
-    figure = Figure(figsize=(4.5 * len(tasks), 4.2), layout="constrained")
-    for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
+    figure = Figure(figsize=(WIDTH, 3.6 * len(tasks)), layout="constrained")
+    for axes, task in zip(np.atleast_1d(figure.subplots(len(tasks), 1)), tasks, strict=True):
         for method in dict.fromkeys(rows["method"][rows["task"] == task]):
             plot_reliability(axes, pooled(rows, task, method), f"{method.upper()}, all seeds")
         axes.set(title=f"{task}, γ = {GAMMA[task]}")

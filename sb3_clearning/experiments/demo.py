@@ -83,22 +83,28 @@ def plot_density(model: CLearning, path: Path, size: int = 101) -> None:
     # One scale for both, so that they can be compared.
     low, high = min(values.min() for values in maps.values()), max(values.max() for values in maps.values())
     maps["difference (up - down)"] = maps["first action: y up"] - maps["first action: y down"]
-    figure = Figure(figsize=(12, 4), layout="constrained")
-    for axes, (title, values) in zip(figure.subplots(1, 3), maps.items(), strict=True):
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    for axes, (title, values) in zip(panels, maps.items(), strict=True):
         difference = title.startswith("difference")
         limit = float(np.abs(values).max())
         image = axes.pcolormesh(
             xs, ys, values.reshape(size, size), cmap="coolwarm" if difference else "viridis",
             vmin=-limit if difference else low, vmax=limit if difference else high, shading="auto",
         )  # fmt: skip
-        axes.plot(near[::10, 0], near[::10, 1], ".", color="black" if difference else "white", markersize=2.5, alpha=0.5)
+        axes.plot(near[::10, 0], near[::10, 1], ".", color="black" if difference else "white", markersize=2, alpha=0.5)
         axes.plot(hand[0], hand[1], "o", color="black", markerfacecolor="white", label="the hand now")
-        axes.set(title=title, xlabel="x (m)", ylabel="y (m)", aspect="equal", xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
-        figure.colorbar(image, ax=axes, shrink=0.85)
+        axes.set(xlabel="x (m)", aspect="equal", xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
+        axes.set_title(title.replace(": ", ":\n").replace(" (", "\n("), fontsize=10)
+        if axes is not panels[0]:
+            figure.colorbar(
+                image, ax=panels[2] if difference else panels[:2], location="bottom", aspect=15 if difference else 30
+            )
+    panels[0].set_ylabel("y (m)")
     figure.suptitle(
-        "Where the hand will be: log p(future state | state, action) / p(state), with each place as the commanded goal"
+        "Where the hand will be: log p(future state | state, action) / p(state),\nwith each place as the goal", fontsize=11
     )
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=165)
     env.close()
 
 

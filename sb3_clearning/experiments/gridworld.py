@@ -18,6 +18,7 @@ from scipy.special import log_expit
 
 from sb3_clearning.envs.gridworld import future_distribution
 from sb3_clearning.experiments.gridworld_data import GridSeed, errors, fit_seeds, make_seed
+from sb3_clearning.experiments.tables.page import WIDTH
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed, paired_interval
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -156,8 +157,8 @@ def table(rows: pd.DataFrame) -> list[str]:
 
 def plot(rows: pd.DataFrame) -> Figure:
     """:return: The picture"""
-    figure = Figure(figsize=(12, 5), layout="constrained")
-    for axes, setting in zip(figure.subplots(1, 2, sharey=True), ("on-policy", "off-policy"), strict=True):
+    figure = Figure(figsize=(WIDTH, 1.4 + 0.2 * len(variants(rows))), layout="constrained")
+    for axes, setting in zip(figure.subplots(1, 2, sharex=True, sharey=True), ("on-policy", "off-policy"), strict=True):
         labels: list[str] = []
         for method, reading in variants(rows):
             values = by_seed(rows, "kl", setting=setting, method=method, reading=reading)
@@ -165,13 +166,16 @@ def plot(rows: pd.DataFrame) -> Figure:
                 continue
             color = "tab:gray" if method == "uniform" else "tab:orange" if not method.startswith("Q") else "tab:blue"
             color = "tab:cyan" if method.startswith("Q") and reading == "density" else color
-            axes.bar(len(labels), values.mean(), color=color, alpha=0.7)
-            axes.plot(np.full(len(values), len(labels)), values, ".", color="black", markersize=3)
+            axes.barh(len(labels), values.mean(), color=color, alpha=0.7)
+            axes.plot(values, np.full(len(values), len(labels)), ".", color="black", markersize=2)
             labels.append(method + (f" ({reading})" if method.startswith("Q") else ""))
-        axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
-        axes.set(title=setting.capitalize(), ylabel="KL divergence to the exact future")
+        axes.set_yticks(range(len(labels)), labels, fontsize=9)
+        axes.set_title(setting.capitalize(), fontsize=10)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+    figure.supxlabel("KL divergence to the exact future", fontsize=10)
     figure.suptitle(
-        "Continuous gridworld, γ = 0.9: C-learning (orange), Q-learning read as a ratio (blue) or a density (cyan)"
+        "Continuous gridworld, γ = 0.9: C-learning (orange),\nQ-learning read as a ratio (blue) or a density (cyan)",
+        fontsize=11,
     )
     return figure
 

@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.locomotion_data import DATA, TASKS, data_to_read
+from sb3_clearning.experiments.tables.page import WIDTH
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -154,8 +155,8 @@ def table(rows: pd.DataFrame) -> list[str]:
 def plot(rows: pd.DataFrame) -> Figure:
     """:return: The picture"""
     tasks, gammas = list(dict.fromkeys(rows["task"])), sorted(set(rows["gamma"]))
-    figure = Figure(figsize=(4 * len(tasks), 3.6), layout="constrained")
-    for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
+    figure = Figure(figsize=(WIDTH, 2.4 * len(tasks) + 0.8), layout="constrained")
+    for axes, task in zip(np.atleast_1d(figure.subplots(len(tasks), 1, sharex=True)), tasks, strict=True):
         for method, label in LABELS.items():
             found = {gamma: errors_of(rows, task, method, gamma) for gamma in gammas}
             found = {1 / (1 - gamma): errors for gamma, errors in found.items() if len(errors)}
@@ -164,10 +165,12 @@ def plot(rows: pd.DataFrame) -> Figure:
                 axes.plot(np.full(len(errors), place), errors, ".", color=line.get_color(), alpha=0.6)
         means = rows[rows["task"] == task].groupby("gamma")["mse_of_mean"].mean()
         axes.plot(1 / (1 - means.index.to_numpy()), means, "--", color="gray", label="mean state")
-        axes.set(title=task, xscale="log", yscale="log", xlabel="1 / (1 - γ)")
-    figure.axes[0].set_ylabel("error of the expected future state")
+        axes.set(xscale="log", yscale="log")
+        axes.set_title(task, fontsize=10)
+    figure.axes[-1].set_xlabel("1 / (1 - γ)")
+    figure.supylabel("error of the expected future state", fontsize=10)
     handles, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.suite.config import Run, Suite
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Scores
+from sb3_clearning.experiments.tables.page import DPI, WIDTH
 from sb3_clearning.experiments.tables.rows import markdown, read_rows
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
 
@@ -69,7 +70,7 @@ def plot(scores: Scores, path: Path) -> None:
     numbers = sorted({n_of(scores, task, method) for task in scores.tasks for method in methods_by_n(scores, task)})
     # A log axis has no place for infinity: it goes to the right end.
     places = {n: 2.5 * max(filter(math.isfinite, numbers), default=1) if math.isinf(n) else n for n in numbers}
-    figure = Figure(figsize=(7.5, 4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     axes = figure.subplots()
     for number, task in enumerate(scores.tasks):
         found = {n_of(scores, task, method): scores.ends(task, method, SUCCESS) for method in methods_by_n(scores, task)}
@@ -86,9 +87,9 @@ def plot(scores: Scores, path: Path) -> None:
     axes.set_xticks([], minor=True)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    figure.suptitle("CLearning with n-step targets: mean over seeds, each seed a dot")
-    figure.savefig(path, dpi=130)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.suptitle("CLearning with n-step targets:\nmean over seeds, each seed a dot", fontsize=11)
+    figure.savefig(path, dpi=DPI)
 
 
 def write_report(rows: list[dict[str, str]], runs: dict[str, list[Run]], folder: Path) -> Path:

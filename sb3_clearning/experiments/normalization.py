@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.gridworld import FIELDS, PAPER, Setting, falling_rate, is_done, measure, variants
+from sb3_clearning.experiments.tables.page import WIDTH
 from sb3_clearning.experiments.tables.rows import markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed, half_width
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -53,10 +54,10 @@ def table(rows: pd.DataFrame) -> list[str]:
 
 def plot(rows: pd.DataFrame) -> Figure:
     """:return: The picture"""
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 6), layout="constrained")
     names = {float(name.split("λ ")[1]): name for name in rows["method"] if name.startswith("Q")}
     lambdas = sorted(names)
-    for axes, reading in zip(figure.subplots(1, 2), ("ratio", "density"), strict=True):
+    for axes, reading in zip(figure.subplots(2, 1), ("ratio", "density"), strict=True):
         found = [sums(rows, names[value], reading) for value in lambdas]
         widths = [half_width(totals) for totals in found]
         axes.errorbar(lambdas, [totals.mean() for totals in found], widths, marker="o", label="Q-learning")
@@ -68,7 +69,7 @@ def plot(rows: pd.DataFrame) -> Figure:
         title, scale = ("Q times the marginal", "linear") if reading == "ratio" else ("Q itself", "log")
         axes.set(title=title, xlabel="relabelling ratio λ", ylabel="sum over cells", yscale=scale)
         axes.legend(frameon=False)
-    figure.suptitle("Does the predicted future sum to one? (gridworld, on-policy, γ = 0.9)")
+    figure.suptitle("Does the predicted future sum to one?\n(gridworld, on-policy, γ = 0.9)", fontsize=11)
     return figure
 
 

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from sb3_clearning.envs.gridworld import MOVES, all_cells, future_distribution, next_cell
 from sb3_clearning.experiments.gridworld import PAPER, log_densities
 from sb3_clearning.experiments.gridworld_data import N_CELLS, GridSeed, cell_number, errors, fit_seeds, make_seed
+from sb3_clearning.experiments.tables.page import WIDTH
 from sb3_clearning.experiments.tables.rows import Rows, has_rows, markdown, spread
 from sb3_clearning.experiments.tables.statistics import by_seed, half_width
 from sb3_clearning.experiments.tables.sweep import SweepCommand
@@ -156,8 +157,9 @@ def table(rows: pd.DataFrame) -> list[str]:
 def plot(rows: pd.DataFrame) -> Figure:
     """:return: The picture"""
     gammas = sorted(set(rows["gamma"]))
-    figure = Figure(figsize=(3.4 * len(gammas), 3.8), layout="constrained")
-    for axes, gamma in zip(np.atleast_1d(figure.subplots(1, len(gammas))), gammas, strict=True):
+    lines = -(-len(gammas) // 2)
+    figure = Figure(figsize=(WIDTH, 2.3 * lines + 1.2), layout="constrained")
+    for axes, gamma in zip(figure.subplots(lines, 2, squeeze=False).flat, gammas, strict=False):
         for reading, color in (("ratio", "tab:blue"), ("density", "tab:cyan")):
             found = curve(rows, gamma, reading)
             means, widths = [values.mean() for values in found.values()], [half_width(values) for values in found.values()]
@@ -172,12 +174,17 @@ def plot(rows: pd.DataFrame) -> Figure:
         axes.axhline(uniform_kl(rows, gamma), color="tab:gray", linewidth=0.8, label="uniform")
         axes.axvline((1 + gamma) / 2, color="black", linewidth=0.8, label="(1 + γ) / 2")
         # Steps are small where λ is near 1.
-        axes.set(title=f"γ = {gamma}", xlabel="relabelling ratio λ", xscale="logit", ylim=(0, None))
+        axes.set(xscale="logit", ylim=(0, None))
+        axes.set_title(f"γ = {gamma}", fontsize=10)
         axes.set_xticks(TICKS, [str(value) for value in TICKS])
         axes.set_xticks([], minor=True)
-    figure.axes[0].set_ylabel("KL divergence")
+    for axes in figure.axes[-2:]:
+        axes.set_xlabel("relabelling ratio λ")
+    for axes in figure.axes[len(gammas) :]:
+        axes.axis("off")
+    figure.supylabel("KL divergence", fontsize=10)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 

@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 
 from sb3_clearning.experiments.suite.intervals import IntervalEstimate, curve_estimates
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
+from sb3_clearning.experiments.tables.page import DPI, WIDTH
 
 #: Of panels: labels stay readable at a page's width.
-COLUMNS = 3
+COLUMNS = 2
 
 
 def _tidy(axes: Axes) -> None:
@@ -26,7 +27,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path, over_minutes: bool
     """
     columns = min(COLUMNS, len(scores.tasks))
     lines = -(-len(scores.tasks) // columns)
-    figure = Figure(figsize=(3.4 * columns, 2.8 * lines + 0.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2 * lines + 1.6), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     grays = max(len(scores.methods), 30)
     colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / grays:.2f}" for place, m in enumerate(scores.methods)}
@@ -47,17 +48,20 @@ def plot_curves(scores: Scores, measure: Measure, path: Path, over_minutes: bool
             low, high = [one.low for one in estimates.values()], [one.high for one in estimates.values()]
             panel.fill_between(steps, low, high, color=colors[method], alpha=0.2, linewidth=0)
         last = max(steps for (name, _), steps in scores.steps.items() if name == task)
-        panel.set(title=task, xlabel="processor minutes" if over_minutes else "thousand environment steps")
         panel.set_xlim(0, None if over_minutes else 1.02 * last / 1000)
+        panel.set_title(task, fontsize=10)
         panel.set_ylim(*((-0.05, 1.05) if measure in (SUCCESS, ANY_TIME) else (0, None)))
         _tidy(panel)
         if missing:
             text = "missing:\n" + "\n".join(missing)
             panel.text(0.02, 0.98, text, transform=panel.transAxes, ha="left", va="top", fontsize=6, color="gray")
+    for panel in panels[len(scores.tasks) - columns : len(scores.tasks)]:
+        panel.set_xlabel("processor minutes" if over_minutes else "thousand environment steps")
     handles = [figure.axes[0].plot([], [], ".-", color=colors[method], label=method)[0] for method in scores.methods]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False)
-    figure.suptitle(f"{measure.name.capitalize()}, mean over seeds and 95% bootstrap interval (one seed: the line alone)")
-    figure.savefig(path, dpi=130)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3), frameon=False)
+    title = f"{measure.name.capitalize()}, mean over seeds and\n95% bootstrap interval (one seed: the line alone)"
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=DPI)
 
 
 def plot_estimates(groups: dict[str, dict[str, IntervalEstimate]], path: Path) -> None:
@@ -91,10 +95,10 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
     :param ratios: For each share of random goals its method, in rising order
     :param reference: A method to draw as a horizontal line: C-learning, which has no such ratio
     """
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 6.4), layout="constrained")
     places = np.arange(len(ratios))
     predicted = (1 + gamma) / 2
-    for panel, measure in zip(figure.subplots(1, 2), (SUCCESS, FINAL), strict=True):
+    for panel, measure in zip(figure.subplots(2, 1), (SUCCESS, FINAL), strict=True):
         found: dict[int, IntervalEstimate] = {}
         for place, method in enumerate(ratios.values()):
             values = scores.final(task, method, measure)
@@ -122,5 +126,6 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
         panel.set_ylim(*((-0.05, 1.05) if measure == SUCCESS else (0, None)))
         _tidy(panel)
     figure.axes[0].legend(frameon=False, fontsize=8)
-    figure.suptitle(f"The relabelling ratio on {task}: mean over seeds, 95% bootstrap interval, each seed a dot")
-    figure.savefig(path, dpi=130)
+    title = f"The relabelling ratio on {task}:\nmean over seeds, 95% bootstrap interval, each seed a dot"
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=DPI)

@@ -12,6 +12,7 @@ import pandas as pd
 import torch as th
 from matplotlib.figure import Figure
 
+from sb3_clearning.experiments.tables.page import DPI
 from sb3_clearning.experiments.tables.provenance import commit, versions
 from sb3_clearning.experiments.tables.rows import Rows, add_columns, append_row, read_rows, write_report
 from sb3_clearning.experiments.tables.statistics import read_frame
@@ -72,7 +73,7 @@ class SweepCommand:
         made_by = f"Made by `python -m sb3_clearning.experiments {self.name}`. {self.text}"
         write_report(path.with_suffix(".md"), self.title, made_by, ["", *table(frame)], rows)
         if plot is not None:
-            plot(frame).savefig(path.with_suffix(".png"), dpi=130)
+            plot(frame).savefig(path.with_suffix(".png"), dpi=DPI)
         print(path.with_suffix(".md").read_text())
 
 
