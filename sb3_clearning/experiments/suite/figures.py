@@ -27,7 +27,7 @@ def plot_curves(scores: Scores, measure: Measure, path: Path, over_minutes: bool
     """
     columns = min(COLUMNS, len(scores.tasks))
     lines = -(-len(scores.tasks) // columns)
-    figure = Figure(figsize=(WIDTH, 2 * lines + 1.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2 * lines + 1 + 0.2 * -(-len(scores.methods) // 3)), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     grays = max(len(scores.methods), 30)
     colors = {m: f"C{place}" if place < 10 else f"{0.9 * place / grays:.2f}" for place, m in enumerate(scores.methods)}
