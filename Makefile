@@ -37,8 +37,6 @@ test-oldest:
 	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable ".[envs,panda,highway,zoo,extra,deploy,hub,experiments]"
-	# Triton's LLVM and that of Mesa (EGL) crash in one process. Nothing is compiled for a GPU here.
-	$(OLDEST)/bin/uv pip uninstall --quiet --python $(OLDEST) triton
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) hypothesis pytest pytest-xdist
 	$(OLDEST)/bin/uv pip list --quiet --python $(OLDEST) | grep -E "^(torch|stable-baselines3|gymnasium|numpy|mujoco|metaworld|rl-zoo3) "
 	MUJOCO_GL=$${MUJOCO_GL:-egl} OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/project $(TESTS)
