@@ -9,7 +9,7 @@ import pytest
 from sb3_clearning.common.distances import EpisodeDistances
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments import core
-from sb3_clearning.experiments.tables.rows import read_rows, write_rows
+from sb3_clearning.experiments.tables.rows import read_rows, spread, write_rows
 
 OLD_FIELDS = [name for name in core.FIELDS if name not in ("evaluation_seed", "success_any_time")]
 
@@ -70,3 +70,8 @@ def test_run_records_its_evaluation_seed_in_an_older_table(tmp_path: Path, monke
         assert line["success_any_time"] == "0.75"
         assert (line["evaluation_seed"], line["success"], json.loads(line["arguments"])) == ("5", "1.0", {})
     assert core.finished(new, "FetchReach-v4", 0, {}, evaluation_seed=5)
+
+
+def test_one_seed_has_no_spread() -> None:
+    assert spread([0.5], 2) == "0.50"
+    assert spread([0.4, 0.6], 2) == "0.50 ± 0.14"

@@ -60,10 +60,10 @@ def has_rows(rows: Rows, columns: Sequence[str], wanted: Iterable[Iterable[Any]]
 
 
 def spread(values: Iterable[float], digits: int) -> str:
-    """:return: Mean and standard deviation over seeds"""
+    """:return: Mean and standard deviation over seeds; one seed has no deviation"""
     values = list(values)
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> list[str]:
