@@ -6,11 +6,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import nn
 
 from sb3_clearning.clearning.clearning import CLearning
 from sb3_clearning.clearning.fast_updater import FastClassifierUpdater
 from sb3_clearning.clearning.updater import ClassifierUpdater
+from sb3_clearning.common.policies import ClassifierCritic, CLearningPolicy
 from sb3_clearning.files.json_values import register_class
+from sb3_clearning.layers import BatchedLinear
 from sb3_clearning.losses import importance_weight
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
@@ -176,3 +181,82 @@ def _hold_at_zero(weight: th.nn.Parameter, n_inputs: int) -> None:
 
     if weight.requires_grad:
         weight.register_hook(without_inputs)
+
+
+class AllPairsCritic(ClassifierCritic):
+    """
+    Contrastive RL's critic: an encoder of (s, a) and one of g, whose distance is the negative logit, with layer normalization.
+    """
+
+    #: The size of the representations.
+    SIZE = 64
+
+    def __init__(
+        self, observation_space: spaces.Space, action_space: spaces.Box, net_arch: list[int], *args: Any, **kwargs: Any
+    ):
+        super().__init__(observation_space, action_space, net_arch, *args, **kwargs)
+        assert isinstance(observation_space, spaces.Dict)
+        self._n_goal = spaces.flatdim(observation_space["desired_goal"])
+        n_state = self.classifiers[0].weight.shape[1] - self._n_goal
+        del self.classifiers
+        self.state_action = self._encoder([n_state, *net_arch, self.SIZE])
+        self.goal = self._encoder([self._n_goal, *net_arch, self.SIZE])
+
+    def _encoder(self, sizes: list[int]) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for size, next_size in zip(sizes[:-2], sizes[1:-1], strict=True):
+            layers += [BatchedLinear(self.n_critics, size, next_size), nn.LayerNorm(next_size), nn.ReLU()]
+        return nn.Sequential(*layers, BatchedLinear(self.n_critics, *sizes[-2:]))
+
+    def _encode(self, inputs: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        """:return: The representations of (s, a) and of g, ``(n_critics, batch, SIZE)`` each"""
+        # The keys are in alphabetical order: achieved goal, desired goal (which is as long), the others.
+        before, goals, after = inputs.split([self._n_goal, self._n_goal, inputs.shape[1] - 2 * self._n_goal], dim=1)
+        states = th.cat([before, after], dim=1)
+        return self.state_action(states.expand(self.n_critics, -1, -1)), self.goal(goals.expand(self.n_critics, -1, -1))
+
+    def logits(self, inputs: th.Tensor) -> th.Tensor:
+        states, goals = self._encode(inputs)
+        return -_root((states - goals).square().sum(dim=-1))
+
+    def pairs(self, obs: Any, actions: th.Tensor) -> th.Tensor:
+        """:return: The logits of each (s, a) with each goal of the batch, ``(n_critics, batch, batch)``"""
+        features = self.extract_features(obs, self.features_extractor)
+        states, goals = self._encode(th.cat([features, actions], dim=1))
+        squares = states.square().sum(dim=-1)[:, :, None] + goals.square().sum(dim=-1)[:, None] - 2 * states @ goals.mT
+        return -_root(squares)
+
+
+def _root(squares: th.Tensor) -> th.Tensor:
+    """:return: Square roots with finite gradients also at 0, which rounding may make negative"""
+    return squares.clamp(min=1e-6).sqrt()
+
+
+class AllPairsPolicy(CLearningPolicy):
+    """A policy with :class:`AllPairsCritic`."""
+
+    def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> AllPairsCritic:  # type: ignore[override]
+        """:return: New encoders"""
+        return AllPairsCritic(**self._update_features_extractor(self.critic_kwargs, features_extractor)).to(self.device)
+
+
+class _AllPairsUpdater(ClassifierUpdater):
+    def update_critic(self, batch: GoalBatch) -> None:
+        """Descend the symmetric InfoNCE loss of the future goals, with JaxGCRL's penalty on the normalizing constants."""
+        future = batch.kinds["future"]
+        obs = {key: values[future] for key, values in batch.observations.items()}
+        pairs = self.model.critic.pairs(obs, batch.actions[future])  # type: ignore[operator]
+        of_pair = pairs.diagonal(dim1=1, dim2=2)
+        of_state, of_goal = pairs.logsumexp(dim=2), pairs.logsumexp(dim=1)
+        loss = (of_state + of_goal - 2 * of_pair).mean(dim=1) + 0.1 * of_state.square().mean(dim=1)
+        self.descend_critic(loss.sum())
+
+
+class AllPairs(CLearning):
+    """Contrastive RL: Monte Carlo futures, of which each is compared with all others of the batch. Use ``lambda_=0``."""
+
+    updater_class = _AllPairsUpdater
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MultiInputPolicy": AllPairsPolicy}
+
+
+register_class("sb3_clearning.experiments.AllPairsPolicy", AllPairsPolicy)
