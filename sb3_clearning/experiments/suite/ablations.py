@@ -1,6 +1,7 @@
 """Variants of CLearning for the ablation and the trials only."""
 
 import math
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -191,22 +192,19 @@ class AllPairsCritic(ClassifierCritic):
     #: The size of the representations.
     SIZE = 64
 
-    def __init__(
-        self, observation_space: spaces.Space, action_space: spaces.Box, net_arch: list[int], *args: Any, **kwargs: Any
-    ):
-        super().__init__(observation_space, action_space, net_arch, *args, **kwargs)
-        assert isinstance(observation_space, spaces.Dict)
-        self._n_goal = spaces.flatdim(observation_space["desired_goal"])
-        n_state = self.classifiers[0].weight.shape[1] - self._n_goal
+    def __init__(self, observation_space: spaces.Dict, action_space: spaces.Box, net_arch: list[int], **kwargs: Any):
+        super().__init__(observation_space, action_space, net_arch, **kwargs)
         del self.classifiers
-        self.state_action = self._encoder([n_state, *net_arch, self.SIZE])
-        self.goal = self._encoder([self._n_goal, *net_arch, self.SIZE])
+        self._n_goal = spaces.flatdim(observation_space["desired_goal"])
+        n_state = kwargs["features_dim"] - self._n_goal + spaces.flatdim(action_space)
+        self.state_action = self._encoder([n_state, *net_arch])
+        self.goal = self._encoder([self._n_goal, *net_arch])
 
     def _encoder(self, sizes: list[int]) -> nn.Sequential:
         layers: list[nn.Module] = []
-        for size, next_size in zip(sizes[:-2], sizes[1:-1], strict=True):
+        for size, next_size in pairwise(sizes):
             layers += [BatchedLinear(self.n_critics, size, next_size), nn.LayerNorm(next_size), nn.ReLU()]
-        return nn.Sequential(*layers, BatchedLinear(self.n_critics, *sizes[-2:]))
+        return nn.Sequential(*layers, BatchedLinear(self.n_critics, sizes[-1], self.SIZE))
 
     def _encode(self, inputs: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """:return: The representations of (s, a) and of g, ``(n_critics, batch, SIZE)`` each"""
@@ -216,6 +214,7 @@ class AllPairsCritic(ClassifierCritic):
         return self.state_action(states.expand(self.n_critics, -1, -1)), self.goal(goals.expand(self.n_critics, -1, -1))
 
     def logits(self, inputs: th.Tensor) -> th.Tensor:
+        """:return: The logits of features and actions, ``(n_critics, batch)``"""
         states, goals = self._encode(inputs)
         return -_root((states - goals).square().sum(dim=-1))
 
