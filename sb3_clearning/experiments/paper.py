@@ -14,7 +14,7 @@ import pandas as pd
 from sb3_clearning.experiments import analytic_q, calibration, locomotion, relabel_ratio
 from sb3_clearning.experiments.normalization import sums
 from sb3_clearning.experiments.suite.config import Suite
-from sb3_clearning.experiments.suite.intervals import curve_estimates
+from sb3_clearning.experiments.suite.intervals import estimate_of
 from sb3_clearning.experiments.suite.report import OURS, cell, compare
 from sb3_clearning.experiments.suite.scores import FINAL, Scores
 from sb3_clearning.experiments.tables.rows import markdown, read_rows, spread
@@ -269,14 +269,14 @@ def control_lines(scores: Scores, rivals: Sequence[str]) -> list[Line]:
     """
     lines = []
     for task in scores.tasks:
-        found = {name: curve_estimates({0: values})[0] for name in rivals if len(values := scores.final(task, name, FINAL))}
+        found = {name: estimate_of(values) for name in rivals if len(values := scores.final(task, name, FINAL))}
         ours = scores.final(task, OURS, FINAL)
         texts = [f"{name} {cell(scores, task, name, FINAL)}" for name in sorted(found, key=lambda name: found[name].value)]
         missing = [f"{name} {scores.state(task, name)}" for name in rivals if name not in found and scores.seeds(task, name)]
         theirs = "ahead of all" if task in MANIPULATION else "level with the best, or ahead"
         verdict = "–"
         if len(ours) and found:
-            estimate = curve_estimates({0: ours})[0]
+            estimate = estimate_of(ours)
             texts.insert(
                 sum(one.value < estimate.value for one in found.values()), f"**{OURS} {cell(scores, task, OURS, FINAL)}**"
             )

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sb3_clearning.experiments.suite.intervals import IntervalEstimate, curve_estimates
+from sb3_clearning.experiments.suite.intervals import IntervalEstimate, curve_estimates, estimate_of
 from sb3_clearning.experiments.suite.scores import ANY_TIME, FINAL, SUCCESS, Measure, Scores
 from sb3_clearning.experiments.tables.page import DPI, WIDTH
 
@@ -103,7 +103,7 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
         for place, method in enumerate(ratios.values()):
             values = scores.final(task, method, measure)
             if len(values):
-                found[place] = curve_estimates({0: values})[0]
+                found[place] = estimate_of(values)
                 panel.plot([place] * len(values), values, ".", color="C0", alpha=0.4)
             else:
                 panel.text(
@@ -118,7 +118,7 @@ def plot_ratio(scores: Scores, task: str, ratios: dict[float, str], gamma: float
             mark = float(np.interp(predicted, list(ratios), places))
             panel.axvline(mark, color="black", linestyle=":", label=f"(1 + γ) / 2 = {predicted:.4g}")
         if reference is not None and len(values := scores.final(task, reference, measure)):
-            one = curve_estimates({0: values})[0]
+            one = estimate_of(values)
             panel.axhline(one.value, color="C1", linestyle="--", label=reference)
             panel.axhspan(one.low, one.high, color="C1", alpha=0.15, linewidth=0)
         panel.set_xticks(places, [f"{ratio:.3g}" for ratio in ratios])

@@ -36,6 +36,11 @@ def curve_estimates(curve: dict[int, np.ndarray]) -> dict[int, IntervalEstimate]
     return {step: estimates[step] for step in curve}
 
 
+def estimate_of(values: np.ndarray) -> IntervalEstimate:
+    """:return: The mean over seeds' values ``(n_seeds,)`` and its interval"""
+    return curve_estimates({0: values})[0]
+
+
 @lru_cache(maxsize=10_000)  # tables and pictures ask for the same ones
 def _means(values: tuple[tuple[float, ...], ...]) -> list[IntervalEstimate]:
     """:return: For each step the mean over seeds and its interval"""

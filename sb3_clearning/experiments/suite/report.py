@@ -10,7 +10,7 @@ from sb3_clearning.experiments.suite.config import Run
 from sb3_clearning.experiments.suite.figures import plot_curves, plot_estimates, plot_ratio
 from sb3_clearning.experiments.suite.intervals import (
     IntervalEstimate,
-    curve_estimates,
+    estimate_of,
     interquartile_mean,
     probability_of_improvement,
 )
@@ -54,7 +54,7 @@ def cell(scores: Scores, task: str, method: str, measure: Measure) -> str:
     if not len(values):
         # Without it the rows are from before this was measured.
         return "–" if len(scores.final(task, method, SUCCESS)) else scores.state(task, method)
-    text = text_of(curve_estimates({0: values})[0], measure.digits)
+    text = text_of(estimate_of(values), measure.digits)
     return text if len(values) == wanted else f"{text}, {len(values)} of {wanted} seeds"
 
 
@@ -115,14 +115,14 @@ def verdicts(scores: Scores, rivals: Sequence[str], measure: Measure) -> list[st
     for task in scores.tasks:
         ours = scores.final(task, OURS, measure)
         found = {method: scores.final(task, method, measure) for method in rivals if scores.seeds(task, method)}
-        estimates = {method: curve_estimates({0: values})[0] for method, values in found.items() if len(values)}
+        estimates = {method: estimate_of(values) for method, values in found.items() if len(values)}
         missing = ", ".join(method for method, values in found.items() if not len(values)) or "–"
         own = cell(scores, task, OURS, measure)
         if not len(ours) or not estimates:
             lines.append([task, own, "–", "–", missing])
             continue
         best = max(estimates, key=lambda method: measure.better * estimates[method].value)
-        verdict = compare(curve_estimates({0: ours})[0], estimates[best], measure.better)
+        verdict = compare(estimate_of(ours), estimates[best], measure.better)
         lines.append([task, own, f"{best}: {cell(scores, task, best, measure)}", verdict, missing])
     return markdown(["task", OURS, "best reward-free baseline", f"{OURS} is", "baselines without a finished run"], lines)
 
