@@ -241,7 +241,7 @@ class GoalReplayBuffer(EpisodeRing):
         index = self._draw((n_batches, batch_size))
         end, window = index, None
         if n_steps > 1:
-            window = np.minimum(self._steps_left(index), int(min(n_steps, self.buffer_size)))
+            window = np.minimum(self._steps_left(index), self._window(index.shape, int(min(n_steps, self.buffer_size))))
             end = self._ahead(index, window)
         # The goals' places follow the batch's own next states, so that all are one gather.
         sources = self._goal_sources(index, window, kinds, gamma, absorbing)
@@ -377,6 +377,10 @@ class GoalReplayBuffer(EpisodeRing):
         steps = last - position + 1
         steps[steps <= 0] += self.buffer_size  # over the ring's seam
         return steps
+
+    def _window(self, shape: tuple[int, ...], n_steps: int) -> int | np.ndarray:
+        """:return: How many steps to look ahead where the episode has as many"""
+        return n_steps
 
     def _ahead(self, index: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """:return: The transitions of the same environments whose next states are the given numbers of steps ahead"""

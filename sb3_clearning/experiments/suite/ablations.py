@@ -157,6 +157,27 @@ class MovingGoals(CLearning):
         super()._setup_model()
 
 
+class VariedStepsBuffer(GoalReplayBuffer):
+    """The number of recorded steps is drawn for each transition, from 1 to n."""
+
+    def _window(self, shape: tuple[int, ...], n_steps: int) -> np.ndarray:
+        return np.random.randint(1, n_steps + 1, shape)
+
+
+register_class("sb3_clearning.experiments.VariedStepsBuffer", VariedStepsBuffer)
+
+
+class VariedSteps(CLearning):
+    """
+    CLearning that looks ahead a random number of steps: some targets are the current policy's after one step, others carry
+    the news far.
+    """
+
+    def _setup_model(self) -> None:
+        self.replay_buffer_class = VariedStepsBuffer
+        super()._setup_model()
+
+
 class WithoutAchievedGoal(CLearning):
     """CLearning whose networks do not see the achieved goal, which the observation repeats in these tasks."""
 
