@@ -8,7 +8,7 @@ the run's seed. "navigate" are long walks, "stitch" short trips that have to be 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +24,8 @@ from sb3_clearning.experiments.tables.sweep import RESULTS, command_line, sweep
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.experience import Experience
 
-#: The gradient steps after which a run is evaluated. The last one is the end of offline learning.
-EVALUATED_AT = (10_000, 20_000)
+#: The gradient steps of offline learning.
+N_UPDATES = 10_000
 #: Where learning continues online: for how many steps, and the steps between two evaluations.
 ONLINE_STEPS, ONLINE_EVERY = 10_000, 1_000
 MEASURED = ("success", "success_any_time", "initial", "final", "minimum")
@@ -117,15 +117,20 @@ def _goes_online(run: Run) -> bool:
 
 def is_done(run: Run, rows: Rows) -> bool:
     """:return: Whether the table has the run's last row"""
-    last = (str(EVALUATED_AT[-1]), str(ONLINE_STEPS if _goes_online(run) else 0))
+    last = (str(N_UPDATES), str(ONLINE_STEPS if _goes_online(run) else 0))
     wanted = (run.task, run.method, str(run.seed), *last)
     return any(tuple(row[name] for name in FIELDS[:5]) == wanted for row in rows)
+
+
+@lru_cache(maxsize=1)  # the methods of a task come one after the other
+def _data(task: str, seed: int) -> Experience:
+    return TASKS[task].data(seed)
 
 
 def work(run: Run) -> Iterable[dict[str, Any]]:
     """:return: The run's rows"""
     task, (algorithm, arguments) = TASKS[run.task], METHODS[run.method]
-    data = task.data(run.seed)
+    data = _data(run.task, run.seed)
     model = algorithm.from_spaces(
         data.observation_space,
         data.action_space,
@@ -136,23 +141,20 @@ def work(run: Run) -> Iterable[dict[str, Any]]:
     )
     model.replay_buffer.load_dataset(data)
 
-    def evaluated(updates: int, online_steps: int) -> dict[str, Any]:
+    def evaluated(online_steps: int) -> dict[str, Any]:
         measured = evaluate_goals(model, task.make_env, n_envs=N_ENVS_OF_TABLES)
         found = {key: round(measured[key], 5) for key in MEASURED}
-        return {**run._asdict(), "updates": updates, "online_steps": online_steps, **found}
+        return {**run._asdict(), "updates": N_UPDATES, "online_steps": online_steps, **found}
 
-    done = 0
-    for updates in EVALUATED_AT:
-        model.learn_offline(updates - done, reset_num_timesteps=False)
-        done = updates
-        yield evaluated(updates, 0)
+    model.learn_offline(N_UPDATES)
+    yield evaluated(0)
     if _goes_online(run):
         model.set_env(task.make_env())
         rows: list[dict[str, Any]] = []
 
         def evaluate_online(local: dict[str, Any], _: dict[str, Any]) -> bool:
             if model.num_timesteps % ONLINE_EVERY == 0:
-                rows.append(evaluated(done, model.num_timesteps))
+                rows.append(evaluated(model.num_timesteps))
             return True
 
         model.learn(ONLINE_STEPS, callback=evaluate_online)
@@ -160,14 +162,14 @@ def work(run: Run) -> Iterable[dict[str, Any]]:
 
 
 def _success(rows: Rows, task: str, method: str, online_steps: int = 0) -> list[float]:
-    """:return: The success of each seed after the last update"""
-    wanted = (task, method, str(EVALUATED_AT[-1]), str(online_steps))
+    """:return: The success of each seed after offline learning and, if any, steps online"""
+    wanted = (task, method, str(N_UPDATES), str(online_steps))
     names = ("task", "method", "updates", "online_steps")
     return [float(row[TASKS[task].success]) for row in rows if tuple(row[name] for name in names) == wanted]
 
 
 def table(rows: Rows) -> list[str]:
-    """:return: Success after the last update, in Markdown: a row per task, a column per method"""
+    """:return: Success after offline learning, in Markdown: a row per task, a column per method"""
     lines = []
     for task in TASKS:
         found = [_success(rows, task, method) for method in METHODS]
@@ -210,7 +212,7 @@ def main(argv: Sequence[str]) -> None:
     rows = sweep(path, FIELDS, runs, is_done, work, options.jobs)
     text = (
         "Made by `python -m sb3_clearning.experiments offline`. Success within 50 evaluation episodes after "
-        f"{EVALUATED_AT[-1]:,} updates: at any time in the mazes, else at the end. Mean ± standard deviation over seeds of "
+        f"{N_UPDATES:,} updates: at any time in the mazes, else at the end. Mean ± standard deviation over seeds of "
         f"data and training, with their number. Then {ONLINE_STEPS:,} steps online, evaluated every {ONLINE_EVERY:,}."
     )
     lines = ["", *table(rows), "", "## Offline, then online", "", *online_table(rows)]
