@@ -216,8 +216,8 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         small_model(PointEnv()).export_policy(tmp_path / "policy.onnx")
 
 
-# In float64 every action is that of `predict` to 1e-6. In float32 the sums of these networks are exact to some 1e-6 only: `predict`
-# differs by that much from float64, and also between a batch and its single observations. There it is the mean that is compared.
+# In float64 every action is that of `predict` to 1e-6. In float32 the sums of these networks are exact to some 1e-6 only:
+# `predict` differs by that much from float64, and also between a batch and its single observations. So the mean is compared.
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=[] if task == "SawyerWindow-v0" else [pytest.mark.slow]) for task in TASKS]
 )
