@@ -1,6 +1,6 @@
 """Goals and their spaces: checks, crops of an observation, distances."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,8 @@ from gymnasium import spaces
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 #: The achieved goal as a part of the observation: indices, a slice, a function of an array ``(…, n)``, or None for all of it.
 Crop = Sequence[int] | np.ndarray | slice | Callable[[np.ndarray], np.ndarray] | None
+#: As Crop, or for Dict observations: the crop of one key, or a function of the dict.
+StateCrop = Crop | Mapping[str, Crop] | Callable[[Any], np.ndarray]
 
 
 def check_goal_space(space: spaces.Space) -> None:
@@ -81,6 +83,14 @@ def crop_observation(observation: np.ndarray, crop: Crop) -> np.ndarray:
 def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
     """:return: Whether arrays are images, by SB3's convention: three axes of uint8"""
     return len(shape) == 3 and dtype == np.uint8
+
+
+def as_channels_first(values: np.ndarray, space: spaces.Space) -> np.ndarray:
+    """:return: Values ``(n, …)`` of a space. Images with channels last, as environments give them, get the space's layout"""
+    shape = space.shape or ()
+    if is_image(shape, space.dtype) and values.shape[1:] == (*shape[1:], shape[0]) != shape:
+        return np.moveaxis(values, -1, 1)
+    return values
 
 
 def goal_distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, space: spaces.Box | None = None) -> np.ndarray:

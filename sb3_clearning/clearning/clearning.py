@@ -27,7 +27,7 @@ class CLearning(GoalAlgorithm):
     :param policy: The policy model to use ("MultiInputPolicy")
     :param env: The goal environment to learn from (if registered in Gymnasium, can be str)
     :param learning_rate: Learning rate of both Adam optimizers; can be a function of the remaining progress (from 1 to 0)
-    :param learning_starts: How many random steps are made before learning starts
+    :param learning_starts: How many random steps are made before learning starts; none after ``learn_offline``
     :param batch_size: Size of a batch; half of it has positive goals, half random ones
     :param tau: The soft update coefficient ("Polyak update", between 0 and 1)
     :param gamma: The discount factor: future goals lie about :math:`1/(1-\gamma)` steps ahead. The first thing to tune

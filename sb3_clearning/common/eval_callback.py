@@ -35,7 +35,7 @@ class GoalEvalCallback(EventCallback):
 
     :param env: An environment that is not used for training, a function that makes one, or a VecEnv
     :param eval_freq: Evaluate after this many calls of the callback; with n training environments a call is n steps
-    :param n_envs: Number of environments, if there is a function to make them
+    :param n_envs: Number of environments, if there is an id or a function to make them
     :param log_path: A folder for evaluations.csv (means) and evaluations.npz (episodes, with the names of SB3's EvalCallback).
         A run that continues keeps the rows of evaluations.csv
     :param best_model_save_path: A folder for best_model.zip

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -25,7 +26,7 @@ RESULT_KEYS = ("success", "success_any_time", "initial_success", *EpisodeDistanc
 #: Environments of the tables of results. With another number, networks round differently.
 N_ENVS_OF_TABLES = 10
 
-EnvOrMaker = gym.Env | Callable[[], gym.Env] | VecEnv
+EnvOrMaker = gym.Env | str | Callable[[], gym.Env] | VecEnv
 
 
 def scored_distance(achieved_goal: np.ndarray, goal: np.ndarray, info: dict[str, Any]) -> np.ndarray:
@@ -48,11 +49,12 @@ def evaluate_goals(
 
     If the model was trained with a ``VecNormalize``, its observations are normalized with the same statistics.
 
-    :param env: A goal environment, a function that makes one, or a VecEnv. Distances are those of the environment itself,
-        before a VecEnv's frame stack or normalization. It may be the one that the model was trained in, but not while
+    :param env: A goal environment or its id, a function that makes one, or a VecEnv. Distances are those of the environment
+        itself, before a VecEnv's frame stack or normalization. It may be the one that the model was trained in, but not while
         ``learn`` runs. A later ``learn`` then begins with a reset
     :param seed: The seed of the first episode; the next ones follow. A VecEnv resets itself, so that it gets a seed once
-    :param n_envs: Number of environments that take steps together, if there is a function to make them. More are faster
+    :param n_envs: Number of environments that take steps together, if there is an id or a function to make them. More are
+        faster
     :return: ``success`` is the success rate at the episode's end, ``success_any_time`` the share of episodes with success
         after at least one step; both are NaN, with a warning, if the environment reports neither ``is_success`` nor
         ``success``. ``initial_success`` is the share of episodes that begin at their goal, NaN unless the environment reports
@@ -63,7 +65,7 @@ def evaluate_goals(
     try:
         return run_episodes(model, envs, n_episodes, seed).result()
     finally:
-        if isinstance(envs, list) and callable(env):
+        if isinstance(envs, list) and not isinstance(env, gym.Env):
             for made in envs:
                 made.close()
 
@@ -71,11 +73,16 @@ def evaluate_goals(
 def make_environments(env: EnvOrMaker, n_envs: int, n_episodes: int) -> list[gym.Env] | VecEnv:
     """:return: The VecEnv, or the environments; at most one for each episode"""
     check_number("n_envs", n_envs, 1, whole=True)
+    if isinstance(env, str):
+        env = partial(gym.make, env)
     if not isinstance(env, (gym.Env, VecEnv)) and not callable(env):
         raise ValueError(
-            f"`env` must be a Gymnasium environment, a function that makes one, or a VecEnv, not {type(env).__name__}."
+            "`env` must be a Gymnasium environment or its id, a function that makes one, or a VecEnv, not "
+            f"{type(env).__name__}."
         )
-    if n_envs > 1 and isinstance(env, (gym.Env, VecEnv)):
+    if n_envs > 1 and isinstance(env, VecEnv):
+        raise ValueError(f"`n_envs` is {n_envs}, but `env` is a VecEnv, which has {env.num_envs}: leave `n_envs` out.")
+    if n_envs > 1 and isinstance(env, gym.Env):
         raise ValueError(f"`n_envs` is {n_envs}, but `env` is an environment: pass a function that makes one.")
     if isinstance(env, VecEnv):
         check_goal_space(env.observation_space)

@@ -62,7 +62,8 @@ class OfflineLearning(ResumableTD3):
     ) -> Self:
         """
         Learn from the replay buffer alone, without a step in the environment. Steps are gradient steps: callbacks are called
-        after each, and learning rate schedules run over them.
+        after each, and learning rate schedules run over them. Afterwards ``learning_starts`` is 0: a ``learn`` that follows
+        begins with the learned policy, not with random actions.
 
         :param log_interval: The number of gradient steps between two logs
         :param tb_log_name: The name of the run for TensorBoard, the algorithm's by default
@@ -99,6 +100,7 @@ class OfflineLearning(ResumableTD3):
                 if self.num_timesteps % log_interval == 0:
                     self.dump_logs()
             check_finite_weights(self)  # no action has shown it, and perhaps no log
+            self.learning_starts = 0
             running.on_training_end()
             return self
 

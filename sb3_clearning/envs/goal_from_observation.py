@@ -25,11 +25,9 @@ from sb3_clearning.envs._goals import (
     widest_space,
     without_goal,
 )
-from sb3_clearning.goal_spaces import GOAL_KEYS, Crop, crop_indices
+from sb3_clearning.goal_spaces import GOAL_KEYS, StateCrop, crop_indices
 
 GoalSource = GoalFunction | str | np.ndarray | Sequence[Sequence[float]]
-#: As Crop, or for Dict observations: the crop of one key, or a function of the dict.
-StateCrop = Crop | Mapping[str, Crop] | Callable[[Any], np.ndarray]
 
 
 class GoalFromObservation(ReachedWithinThreshold, gym.Wrapper, gym.utils.RecordConstructorArgs):

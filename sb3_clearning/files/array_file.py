@@ -90,6 +90,8 @@ def under_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.nda
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file atomically, under a temporary name first: a crash leaves the old file or the new one."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into: make it first.")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

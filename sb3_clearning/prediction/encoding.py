@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from gymnasium import spaces
 
+from sb3_clearning.goal_spaces import as_channels_first
 from sb3_clearning.replay.experience import Values
 
 
@@ -50,12 +51,11 @@ class Encoder:
         """
         if self.parts:
             return self._encode_dict(values)
-        array = np.asarray(values)
-        shape = self.space.shape or ()
-        if array.shape == shape:
-            array = array[None]
-        if array.shape[1:] != shape or array.ndim == 0:
-            raise ValueError(f"The {self.name} need the shape (n, {', '.join(map(str, shape))}), not {array.shape}.")
+        array, shape = np.asarray(values), self.space.shape or ()
+        array = as_channels_first(array[None] if array.ndim == len(shape) else array, self.space)
+        if array.shape[1:] != shape:
+            found = np.asarray(values).shape
+            raise ValueError(f"The {self.name} need the shape (n, {', '.join(map(str, shape))}), not {found}.")
         if isinstance(self.space, spaces.Discrete):
             return self._one_hot(array)
         rows = array.reshape(len(array), self.size).astype(np.float32)

@@ -110,9 +110,9 @@ class FittedPredictor(FuturePredictor):
         far = distances > 1.001
         if far.any():
             warn_of_answer(
-                f"{far.sum()} of {len(far)} states are farther from the data than any state of the data from the others, "
-                f"number {distances.argmax()} by a factor of {distances.max():.2g}: the answer is an extrapolation. Ask about "
-                "states like those of the data, or add data."
+                f"{far.sum()} of {len(far)} states are far from the data: number {distances.argmax()} is "
+                f"{distances.max():.3g} times as far as the data's loneliest state is from its neighbors. The answer is an "
+                "extrapolation. Ask about states like those of the data, or add data."
             )
 
     # -- files ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from gymnasium import spaces
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_clearning.goal_spaces import as_channels_first
 from sb3_clearning.losses import log_mass
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.queries import N_VISITED, FuturePredictor, in_chunks
@@ -49,8 +50,7 @@ class PolicyFuture(FuturePredictor):
     The ratio is to the distribution p(g) of training's random goals: the visited next states, and a share
     ``commanded_goal_fraction`` of commanded goals. Candidates, and the marginal of a density, are draws of that mixture.
 
-    Observations are those of the environment; their ``desired_goal`` is not used and may be missing. Images have their
-    channels first, as in the model's ``observation_space``.
+    Observations are those of the environment; their ``desired_goal`` is not used and may be missing.
 
     :param model: The model. Queries use its current weights, also after more training
     """
@@ -88,7 +88,10 @@ class PolicyFuture(FuturePredictor):
             scaled = self._model.policy.scale_action(actions.reshape(n, *space.shape)).reshape(n, -1)  # type: ignore[misc]
 
         def logits(states: slice) -> np.ndarray:
-            part = {key: np.asarray(observations[key])[states] for key in self._states.parts}
+            part = {
+                key: as_channels_first(np.asarray(observations[key])[states], encoder.space)
+                for key, encoder in self._states.parts.items()
+            }
             return self._logits(part, None if scaled is None else scaled[states], commanded)
 
         return in_chunks(logits, n, len(goals), CHUNK)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.marginals import KernelMarginal, TableMarginal
 from sb3_clearning.replay.experience import Values, take
+from sb3_clearning.replay.goal_transitions import check_range
 
 #: Default number of candidates, the goals that answers are averaged over. The paper: 1000.
 N_CANDIDATES = 1000
@@ -207,6 +209,9 @@ class FuturePredictor(ABC):
         if actions is None:
             return observations, None
         encoded = self._actions.encode(actions)
+        space = self._actions.space
+        if isinstance(space, spaces.Box):
+            check_range("The actions", encoded.reshape(-1, *space.shape), space, 0, "row")
         if self._actions.is_single(actions):
             encoded = np.repeat(encoded, n, axis=0)
         if len(encoded) != n:

@@ -83,6 +83,8 @@ def dataset_chunks(
         yield lambda: minari_episodes(found)
     else:
         experience = read_dataset(dataset, action_space)
+        if isinstance(dataset, Mapping) and not {"next_observations", *_ENDS} & set(dataset):
+            raise _no_end_of(dataset)
         yield lambda: [experience]
 
 
@@ -106,7 +108,7 @@ def read_arrays(
     :return: The transitions. Episode ends that the flags do not mark are not detected
     """
     observations, actions = _as_arrays(observations), np.asarray(actions)
-    terminations, truncations = (np.asarray(flags, dtype=bool).reshape(-1) for flags in (terminations, truncations))
+    terminations, truncations = _as_flags(terminations), _as_flags(truncations)
     n = n_rows(observations)
     lengths = {"observations": n, "actions": len(actions), "terminations": len(terminations), "truncations": len(truncations)}
     if next_observations is not None:
@@ -134,7 +136,17 @@ def read_arrays(
     )
 
 
-#: Other names for an episode's end, too vague or misspelled. Ends that are not read would join episodes silently.
+def _as_flags(values: Any) -> np.ndarray:
+    """:return: ``(n,)`` booleans"""
+    flags = np.asarray(values).reshape(-1)
+    if flags.dtype != bool and not np.isin(flags, (0, 1)).all():
+        raise ValueError(f"Ends of episodes are booleans, or 0 and 1, not values like {flags[~np.isin(flags, (0, 1))][0]}.")
+    return flags.astype(bool)
+
+
+#: The names of an episode's end.
+_ENDS = ("terminations", "terminals", "truncations", "timeouts")
+#: Other names for it, too vague or misspelled. Ends that are not read would join episodes silently.
 _UNCLEAR_ENDS = {"dones", "done", "ends", "termination", "terminated", "terminal", "truncation", "truncated", "timeout"}
 
 
@@ -196,8 +208,6 @@ def _resets(observations: Values, next_observations: Values) -> np.ndarray:
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
-_ENDS = ("terminations", "terminals", "truncations", "timeouts")
-
 
 def _file_of(dataset: Any) -> Path | None:
     """:return: The path if a dataset is a file. Other strings are names of Minari datasets"""
@@ -238,11 +248,15 @@ def _npz_columns(file: NpzFile) -> list[str]:
             raise ValueError(f"`{name}` needs one value a row, but has the shape {shapes[name]}.")
     ends = [name for name in columns if name in _ENDS]
     if not ends or not any(block[name].any() for block in file.blocks(ends, CHUNK_BYTES) for name in ends):
-        raise ValueError(
-            f"No row ends an episode: the arrays are {sorted(file.names)}. Mark the last row of each episode in `terminals`, "
-            "or in `terminations` and `truncations`."
-        )
+        raise _no_end_of(file.names)
     return columns
+
+
+def _no_end_of(names: Iterable[str]) -> ValueError:
+    return ValueError(
+        f"No row ends an episode: the arrays are {sorted(names)}. Mark the last row of each episode in `terminals`, "
+        "or in `terminations` and `truncations`."
+    )
 
 
 def _npz_chunks(file: NpzFile, observation_space: spaces.Dict, action_space: spaces.Box) -> Iterator[Experience]:
@@ -275,7 +289,7 @@ def _npz_chunks(file: NpzFile, observation_space: spaces.Dict, action_space: spa
 
 
 def _flags_of(block: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    return [np.asarray(flags, dtype=bool).reshape(-1) for flags in _flags(block)]
+    return [_as_flags(flags) for flags in _flags(block)]
 
 
 def _has_transitions(data: Mapping[str, np.ndarray]) -> bool:

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.checks import check_number
 from sb3_clearning.files.json_values import register_class
-from sb3_clearning.goal_spaces import Crop
+from sb3_clearning.goal_spaces import StateCrop
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.batch import GoalBatch
 from sb3_clearning.replay.datasets import dataset_chunks, load_minari, minari_episodes, read_arrays
@@ -114,7 +114,7 @@ class GoalReplayBuffer(EpisodeRing):
         """
         load_ring(self, Path(path))
 
-    def load_dataset(self, dataset: Any, crop: Crop = None, progress_bar: bool = False) -> int:
+    def load_dataset(self, dataset: Any, crop: StateCrop = None, progress_bar: bool = False) -> int:
         """
         Add the transitions of an offline dataset of any kind. All of it is checked first: after an error or Ctrl-C the
         buffer is unchanged. If it has more transitions than the buffer holds, the newest stay. Rows that are overwritten are
@@ -139,7 +139,7 @@ class GoalReplayBuffer(EpisodeRing):
         terminations: np.ndarray,
         truncations: np.ndarray,
         next_observations: Values | None = None,
-        crop: Crop = None,
+        crop: StateCrop = None,
     ) -> int:
         """
         Add the transitions of an offline dataset. Where the data has no ``desired_goal``, an episode's is the last goal that
@@ -153,7 +153,7 @@ class GoalReplayBuffer(EpisodeRing):
         :param next_observations: Like ``observations``. If None, the next state is the following row, and the last transition
             of every episode, whose next state is unknown, is left out
         :param crop: The achieved goal as a function of the observation if the data has none: indices, a slice, a function of
-            an array, or None for the whole observation
+            an array, or None for the whole observation; of several keys ``{key: crop}``
         :return: The number of transitions that were added
         """
         if isinstance(actions, Mapping):
@@ -166,12 +166,12 @@ class GoalReplayBuffer(EpisodeRing):
         data = read_arrays(states, actions, terminations, truncations, next_states, self.observation_space, self.action_space)
         return self._load(lambda: [data], crop)
 
-    def load_minari(self, dataset: Any, crop: Crop = None) -> int:
+    def load_minari(self, dataset: Any, crop: StateCrop = None) -> int:
         """Add a Minari dataset, given itself or as the name of a local one, and return the number of transitions."""
         found = load_minari(dataset)
         return self._load(lambda: minari_episodes(found), crop)
 
-    def _load(self, chunks: Callable[[], Iterable[Experience]], crop: Crop, progress_bar: bool = False) -> int:
+    def _load(self, chunks: Callable[[], Iterable[Experience]], crop: StateCrop, progress_bar: bool = False) -> int:
         def pieces(bar: Any) -> Iterator[Transitions]:
             assert isinstance(self.action_space, spaces.Box)
             done = 0

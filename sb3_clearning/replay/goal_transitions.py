@@ -5,24 +5,34 @@ from collections.abc import Mapping
 import numpy as np
 from gymnasium import spaces
 
-from sb3_clearning.goal_spaces import Crop, crop_observation
+from sb3_clearning.goal_spaces import StateCrop, as_channels_first, crop_observation
 from sb3_clearning.replay.experience import Experience, Transitions, Values
 
 
-def with_achieved_goals(observations: Values, crop: Crop) -> dict[str, np.ndarray]:
+def with_achieved_goals(observations: Values, crop: StateCrop) -> dict[str, np.ndarray]:
     """:return: Observations as a dict with ``observation`` and ``achieved_goal``, which is cropped if the data has none"""
     if not isinstance(observations, Mapping):
         observations = {"observation": np.asarray(observations)}
     result = {key: np.asarray(value) for key, value in observations.items()}
+    if isinstance(crop, Mapping) and "achieved_goal" not in result:
+        # As GoalFromObservation does it: the key that the goal is in becomes `observation`.
+        if len(crop) != 1 or not set(crop) <= set(result):
+            raise ValueError(f"`crop` must name one of the observations' keys {sorted(result)}, not {list(crop)}.")
+        ((key, crop),) = crop.items()
+        result["observation"] = result.pop(key)
     if "observation" not in result:
-        raise ValueError(f'The dataset\'s observations have no key "observation", only {sorted(result)}.')
+        raise ValueError(
+            f'The dataset\'s observations have no key "observation", only {sorted(result)}. Say which key the goal is in: '
+            '`crop={"key": ...}`.'
+        )
     if "achieved_goal" not in result:
+        assert not isinstance(crop, Mapping)
         result["achieved_goal"] = crop_observation(result["observation"], crop)
     return result
 
 
 def goal_transitions(
-    experience: Experience, space: spaces.Dict, action_space: spaces.Box, crop: Crop, first: int = 0
+    experience: Experience, space: spaces.Dict, action_space: spaces.Box, crop: StateCrop, first: int = 0
 ) -> Transitions:
     """
     Check that data fits a goal environment, and complete its goals. Where the data has no ``desired_goal``, an episode's is
@@ -48,7 +58,8 @@ def _check_observations(name: str, observations: dict[str, np.ndarray], space: s
     for key, part in space.spaces.items():
         if key not in observations:
             raise ValueError(f"{name} of the dataset lack the environment's key `{key}`; they have {sorted(observations)}.")
-        expected, found = (n, *part.shape), observations[key]  # type: ignore[misc]
+        expected, found = (n, *part.shape), as_channels_first(observations[key], part)  # type: ignore[misc]
+        observations[key] = found
         if found.shape != expected:
             hint = " Pass `crop` to say which part of the observation is the goal." if key == "achieved_goal" else ""
             raise ValueError(

@@ -11,8 +11,10 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.vec_env import VecTransposeImage
 
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
 from sb3_clearning.files.json_values import is_count
@@ -26,6 +28,13 @@ from sb3_clearning.runs.vec_normalize import check_normalization, restore_normal
 
 #: Arguments that concern the machine that trained, and not the agent.
 _MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")
+
+
+def _channels_first(space: spaces.Space) -> spaces.Space:
+    """:return: The space that SB3 gives a network for images of an environment, which may have their channels last"""
+    if not is_image_space(space) or is_image_space_channels_first(space):  # type: ignore[arg-type]
+        return space
+    return VecTransposeImage.transpose_space(space)  # type: ignore[arg-type]
 
 
 class ModelFiles(ResumableTD3):
@@ -43,11 +52,14 @@ class ModelFiles(ResumableTD3):
         Build a model without an environment, for learning from a dataset, prediction and export. With ``model.set_env(env)``
         it can learn online, too.
 
-        :param observation_space: A Dict with ``observation``, ``achieved_goal`` and ``desired_goal``
+        :param observation_space: A Dict with ``observation``, ``achieved_goal`` and ``desired_goal``. Images get their
+            channels first, as those of an environment
         :return: The model
         """
         check_goal_space(observation_space)
         check_action_space(action_space)
+        assert isinstance(observation_space, spaces.Dict)
+        observation_space = spaces.Dict({key: _channels_first(part) for key, part in observation_space.items()})
         model = cls(policy, env=None, **{**arguments, "_init_setup_model": False})  # type: ignore[arg-type]
         model.observation_space, model.action_space, model.n_envs = observation_space, action_space, 1
         model._setup_model()

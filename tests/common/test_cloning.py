@@ -1,5 +1,6 @@
 """Behavior cloning in the actor's loss: what it adds, and when."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_online_the_share_of_offline_updates_is_left_of_it(tmp_path: Path) -> No
     model = Noted("MultiInputPolicy", PointEnv(), **arguments)
     model.replay_buffer.load_dataset(collect("random", PointEnv(), 50, seed=0))
     model.learn_offline(4)
-    expected = [0.2] * 4 + [0.2 * 4 / n for n in range(5, 11)]
+    expected = [0.2] * 4 + [0.2 * 4 / n for n in range(5, 21)]
     model.learn(16, callback=ResumableCheckpoint(tmp_path / "run", every=5))
     assert np.allclose(found, expected)
     # A model that was saved or resumed knows it, too.
@@ -123,6 +124,21 @@ def test_online_the_share_of_offline_updates_is_left_of_it(tmp_path: Path) -> No
         assert other.n_offline_updates == 4
         assert other._n_updates > 4
         assert other.cloning_weight == pytest.approx(0.2 * 4 / other._n_updates)
+
+
+@pytest.mark.parametrize("algorithm", [CLearning, GoalTD3])
+def test_online_the_learned_policy_acts_from_the_first_step(algorithm: type[GoalAlgorithm]) -> None:
+    arguments: dict[str, Any] = {"learning_starts": 30, "action_noise": None, "seed": 0, "device": "cpu"}
+    model = algorithm("MultiInputPolicy", PointEnv(), policy_kwargs={"net_arch": [16]}, **arguments)
+    model.replay_buffer.load_dataset(collect("random", PointEnv(), 50, seed=0))
+    model.learn_offline(3)
+    policy = copy.deepcopy(model.policy)
+    model.learn(1)
+    assert model._n_updates == 4
+    transitions = model.replay_buffer.transitions()
+    state = {key: value[-1:] for key, value in transitions.observations.items()}
+    expected = policy.scale_action(policy.predict(state, deterministic=True)[0])
+    np.testing.assert_allclose(transitions.actions[-1:], expected, rtol=0, atol=1e-6)
 
 
 def test_learn_offline_clones_by_default() -> None:

@@ -100,7 +100,7 @@ def test_states_that_are_far_from_the_data(kind: type[FutureStateEstimator], tmp
             assert ratio(np.array([0.0, 0.5], np.float32) * unit) == []  # between them
             rows = np.array([[0.0, 0.0], [0.0, 6.0]], np.float32) * unit  # the data ends at 2
             (message,) = ratio(rows)
-            assert message.startswith("1 of 2 states are farther from the data")
+            assert message.startswith("1 of 2 states are far from the data")
             # The nearest state of the data, in standard deviations, over the largest such distance between states of the data.
             standard = scaled["observations"] / scaled["observations"].std(axis=0)
             between = np.linalg.norm(standard[:, None] - standard[None], axis=-1) + np.diag(np.full(len(standard), np.inf))

@@ -164,7 +164,7 @@ def files_of(kind: str) -> list[tuple[str, Callable[[], Any], str]]:
     return [
         (f"{kind}.save", lambda: found().save("unfitted"), rf"The {kind} is not fitted: call `fit\(dataset\)` first"),
         (*asked(kind, "save", None), "not NoneType|not 'NoneType'"),
-        (*asked(kind, "save", Path("no") / "such" / "folder"), "No such file or directory"),
+        (*asked(kind, "save", Path("no") / "such" / "folder"), "There is no folder no/such to write folder into"),
         (f"{kind}.load", lambda: found.load("nowhere"), "There is no file nowhere"),
         (f"{kind}.load", lambda: found.load(__file__), "was not written by sb3_clearning"),
     ]
@@ -263,7 +263,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("CLearning.set_env", learned("set_env", gym.make("Pendulum-v1")), "Observation spaces do not match"),
     ("CLearning.learn_offline", learned("learn_offline", 5), "The replay buffer is empty: fill it before `learn_offline`"),
     ("CLearning.load_replay_buffer", learned("load_replay_buffer", Path(__file__).parent / "no.pkl"), "No such file|no.pkl"),
-    ("CLearning.export", learned("export", Path(__file__).parent / "no" / "agent"), "No such file or directory"),
+    ("CLearning.export", learned("export", Path(__file__).parent / "no" / "agent"), "There is no folder .*no to write"),
     ("CLearning.export_policy", learned("export_policy", Path(__file__).parent), "`path` must be a file in a folder that exists"),
     ("CLearning.export_policy", learned("export_policy", 3), "`path` must be a file's path such as 'policy.onnx', not 3"),
     ("CLearning.export_policy", learned("export_policy", "policy.onnx", PointEnv()), "`vec_normalize` must be a VecNormalize or None, not PointEnv"),
@@ -343,7 +343,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset(buffer(10, SPACE, ACTIONS)()), "The dataset is empty"),
     ("GoalReplayBuffer.load_dataset", lambda: filled().load_dataset(collect("random", "CartPole-v1", 9)), r"actions have the shape \(9,\), but \(9, 2\)"),
     ("Experience", lambda: Experience(SIX[:0], SIX[:0], SIX[:0], SIX[:0], SIX[:0], SPACE, ACTIONS), "The dataset is empty"),
-    ("Experience.save", lambda: collect("random", PointEnv(), 5).save(Path(__file__).parent / "no" / "data"), "No such file or directory"),
+    ("Experience.save", lambda: collect("random", PointEnv(), 5).save(Path(__file__).parent / "no" / "data"), "There is no folder .*no to write data into"),
     ("Experience.save", lambda: collect("random", PointEnv(), 5).save(None), "os.PathLike object"),  # type: ignore[arg-type]
     ("Experience.load", lambda: Experience.load("no such file"), "There is no file"),
     ("Experience.load", lambda: Experience.load(__file__), "was not written by sb3_clearning"),
@@ -354,7 +354,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("collect", lambda: collect("random", PointEnv(), 2.5), r"`n_steps` must be a whole number of at least 1, not 2\.5"),  # type: ignore[arg-type]
     ("collect", lambda: collect("random", PointEnv(), 5, seed=-1), "`seed` must be at least 0 .*, not -1"),
     ("collect", lambda: collect(lambda obs: np.zeros(2), PointEnv(), 5), r"actions have the shape \(2,\), not \(1, 2\)"),
-    ("GoalReplayBuffer.save", lambda: filled().save(Path(__file__).parent / "no" / "buffer"), "No such file or directory"),
+    ("GoalReplayBuffer.save", lambda: filled().save(Path(__file__).parent / "no" / "buffer"), "There is no folder .*no to write"),
     ("GoalReplayBuffer.save", lambda: filled().save(None), "os.PathLike object"),  # type: ignore[arg-type]
     ("GoalReplayBuffer.load", lambda: filled().load("no such file"), "There is no file"),
     ("GoalReplayBuffer.load", lambda: filled().load(__file__), "was not written by sb3_clearning"),
@@ -420,7 +420,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("PolicyFuture", future_of_an_untrained_model, "replay buffer is empty, so there are no visited goals.*pass `candidates`"),
     ("GoalReplayBuffer.to_torch", lambda: filled().to_torch([1.0], copy=False), r"expected np.ndarray \(got list\)"),  # type: ignore[arg-type]
     # -- evaluation
-    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), "FetchReach-v4"), "`env` must be a Gymnasium env.*, not str"),  # type: ignore[arg-type]
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), 4), "`env` must be a Gymnasium env.*, not int"),  # type: ignore[arg-type]
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), "Pendulum-v1"), "needs a goal environment"),
+    ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), DummyVecEnv([PointEnv]), 2, n_envs=3), "is a VecEnv, which has 1: leave"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), lambda: DummyVecEnv([PointEnv])), "must make Gymnasium env.*, not DummyVecEnv"),  # type: ignore[arg-type, return-value]
     ("CLearning", lambda: CLearning("MlpPolicy", gym.make("Pendulum-v1")), "needs a goal environment"),
     ("CLearning", lambda: small_model(VecFrameStack(VecNormalize(DummyVecEnv([PointEnv])), 2)), r"Put VecNormalize outermost: `VecNormalize\(VecFrameStack"),
@@ -508,7 +510,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), lambda: gym.make("Pendulum-v1")), "needs a goal environment"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), PointEnv(), 2, n_envs=3), "`n_envs` is 3, but `env` is an environment"),
     ("evaluate_goals", lambda: evaluate_goals(small_model(PointEnv()), DummyVecEnv([lambda: gym.make("Pendulum-v1")])), "needs a goal environment"),
-    ("GoalEvalCallback", lambda: GoalEvalCallback("FetchReach-v4"), "`env` must be a Gymnasium environment.*, not str"),  # type: ignore[arg-type]
+    ("GoalEvalCallback", lambda: GoalEvalCallback(4), "`env` must be a Gymnasium environment.*, not int"),  # type: ignore[arg-type]
     ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), eval_freq=0), "`eval_freq` must be at least 1, not 0"),
     ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), n_eval_episodes=0), "`n_eval_episodes` must be at least 1, not 0"),
     ("GoalEvalCallback", lambda: GoalEvalCallback(PointEnv(), stop_at_success=95), "`stop_at_success` must be at least 0 and at most 1, not 95"),

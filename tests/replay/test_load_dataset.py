@@ -16,11 +16,12 @@ from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sb3_clearning import Experience, FutureStateEstimator, GoalReplayBuffer, UnreadableFileError, collect
+from sb3_clearning import CLearning, Experience, FutureStateEstimator, GoalReplayBuffer, UnreadableFileError, collect
+from sb3_clearning.envs import GoalFromObservation
 from sb3_clearning.replay import datasets
 from sb3_clearning.replay.experience import Transitions
 from sb3_clearning.replay.ring import EpisodeRing
-from tests.support.goal_envs import PointEnv
+from tests.support.goal_envs import PointEnv, RobotEnv
 from tests.support.ring_invariants import check_invariants
 
 LOW, HIGH = np.array([-2.0, -1.0], dtype=np.float32), np.array([4.0, 1.0], dtype=np.float32)
@@ -524,3 +525,51 @@ def test_an_unreadable_file_is_no_other_error(tmp_path: Path) -> None:
     for path in (tmp_path / "data.safetensors", tmp_path / "none", tmp_path):
         with pytest.raises(UnreadableFileError, match=str(path)):
             new_buffer().load_dataset(path)
+
+
+@pytest.mark.parametrize("crop", [[0, 1], {"joints": [0, 1]}])
+def test_the_key_that_the_goal_is_in_becomes_the_observation(crop: Any) -> None:
+    env = GoalFromObservation(RobotEnv(), crop={"joints": [0, 1]})
+    raw = collect("random", RobotEnv(), 25, seed=0)
+    assert isinstance(raw.observations, dict)
+    model = CLearning.from_spaces(env.observation_space, env.action_space, device="cpu", buffer_size=100)
+    data = {
+        "observations": raw.observations,
+        "actions": raw.actions,
+        "terminations": raw.terminations,
+        "truncations": raw.ends,
+    }
+    if not isinstance(crop, dict):
+        with pytest.raises(ValueError, match=r"only \['camera', 'joints'\]. Say which key the goal is in: `crop=\{"):
+            model.replay_buffer.load_dataset(data, crop=crop)
+        with pytest.raises(ValueError, match=r"must name one of the observations' keys \['camera', 'joints'\], not \['arm'\]"):
+            model.replay_buffer.load_dataset(data, crop={"arm": [0]})
+        assert model.replay_buffer.size() == 0
+        return
+    n = model.replay_buffer.load_dataset(data, crop=crop)
+    stored = model.replay_buffer.transitions().observations
+    keep = np.flatnonzero(~raw.ends[:-1])
+    assert n == len(keep)
+    np.testing.assert_array_equal(stored["observation"], raw.observations["joints"][keep].astype(np.float32))
+    np.testing.assert_array_equal(stored["achieved_goal"], stored["observation"][:, :2])
+    # Images get their channels first, as around an environment.
+    np.testing.assert_array_equal(stored["camera"], raw.observations["camera"][keep].transpose(0, 3, 1, 2))
+    assert CLearning("MultiInputPolicy", env, device="cpu", buffer_size=10).observation_space == model.observation_space
+    state = {key: value[5] for key, value in stored.items()}
+    as_given = {**state, "camera": np.moveaxis(state["camera"], 0, -1)}
+    answers = [model.future.log_ratio(one, None, stored["achieved_goal"][:3]) for one in (state, as_given)]
+    assert answers[0].shape == (3,)
+    np.testing.assert_array_equal(answers[0], answers[1])
+
+
+def test_ends_of_episodes_are_needed_and_are_booleans() -> None:
+    buffer, data = GoalReplayBuffer(50, SPACE, ACTIONS), ogbench([5, 5])
+    for changes, message in (
+        ({"terminals": data["terminals"] * 7}, "booleans, or 0 and 1, not values like 7"),
+        ({"terminals": None}, "No row ends an episode"),
+    ):
+        bad = {key: value for key, value in {**data, **changes}.items() if value is not None}
+        with pytest.raises(ValueError, match=message):
+            buffer.load_dataset(bad, crop=CROP)
+    assert buffer.size() == 0
+    assert buffer.load_dataset(data, crop=CROP) == 8
