@@ -105,7 +105,7 @@ def test_states_that_are_far_from_the_data(kind: type[FutureStateEstimator], tmp
             standard = scaled["observations"] / scaled["observations"].std(axis=0)
             between = np.linalg.norm(standard[:, None] - standard[None], axis=-1) + np.diag(np.full(len(standard), np.inf))
             own = np.linalg.norm(standard - rows[1] / scaled["observations"].std(axis=0), axis=1).min()
-            assert f"number 1 by a factor of {own / between.min(axis=1).max():.2g}:" in message
+            assert f"number 1 is {own / between.min(axis=1).max():.3g} times as far" in message
 
 
 def test_a_state_that_the_data_lacks_among_numbered_ones() -> None:
