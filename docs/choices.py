@@ -98,25 +98,26 @@ def later_success(rows: Rows) -> str:
     return f"{sum(later) / len(later):.2f}"
 
 
-def has_default_steps(row: dict[str, str]) -> bool:
-    """:return: Whether a row is of CLearning, or a variant, with the default `n_steps`"""
+def has_several_steps(row: dict[str, str]) -> bool:
+    """:return: Whether a row has n-step targets: CLearning's default is ten steps, that of Q-learning one"""
     settings = json.loads(row["settings"])
-    return "n_steps" not in settings["arguments"] and "GoalTD3" not in settings["algorithm"]
+    return settings["arguments"].get("n_steps", 1 if "GoalTD3" in settings["algorithm"] else 10) > 1
 
 
-def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bool = False, n_steps: bool = False) -> Region:
+def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bool = False, n_steps: bool | None = False) -> Region:
     """
     :param task: The only task to show. None: all
     :param methods: The only methods to show. None given: all
     :param only_both: Whether to leave out tasks that do not have all of these
-    :param n_steps: Whether to show the runs with the default `n_steps` instead of those with one step
+    :param n_steps: Whether to show the runs with n-step targets instead of those with one step; None: both
     :return: The suite's runs that settings were chosen by, at their ends
     """
 
     def lines(results: Path) -> list[str] | None:
+        rows = read(results / "suite" / "trials.csv") or []
         # Those of the sweep of `n_steps` are in results/n_steps.md.
-        rows = [row for row in read(results / "suite" / "trials.csv") or [] if not row["method"].startswith("n_")]
-        rows = [row for row in rows if has_default_steps(row) == n_steps]
+        rows = [row for row in rows if row["method"].startswith("n_2_") or not row["method"].startswith("n_")]
+        rows = [row for row in rows if n_steps in (None, has_several_steps(row))]
         table = []
         runs = grouped(rows, "task", "method")
         for (name, method), own in runs.items():
