@@ -5,15 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
+from scipy import stats
 
 from sb3_clearning import CLearning
 from sb3_clearning.experiments.suite.ablations import (
+    AllPairs,
+    AllPairsCritic,
     AppendixShares,
     CommandedGoalsActor,
     FirstClassifier,
     FirstClassifierActor,
     MeanClassifierActor,
     RandomGoalsActor,
+    VariedSteps,
+    WithoutAchievedGoal,
 )
 from sb3_clearning.layers import BatchedLinear
 from sb3_clearning.replay.batch import GoalBatch
@@ -135,3 +140,64 @@ def test_lambda_is_in_the_weights_and_with_the_appendix_in_the_shares_too() -> N
 def test_a_kind_without_weight_has_no_share(lambda_: float, share: float) -> None:
     shares = filled(CLearning, lambda_=lambda_).relabelling()
     assert (shares["next"], shares["future"], shares["random"]) == (share, 0.5 - share, 0.5)
+
+
+def test_all_pairs_are_compared_by_the_symmetric_info_nce_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = filled(AllPairs, lambda_=0.0, actor_loss="log_ratio")
+    assert isinstance(model.critic, AllPairsCritic)
+    batch = batch_of(model)
+    losses: list[th.Tensor] = []
+    assert {kind: part.stop - part.start for kind, part in batch.kinds.items()} == {"future": 32, "random": 32}
+    obs = {key: values[:32] for key, values in batch.observations.items()}
+    with th.no_grad():
+        one_by_one = [
+            model.critic({**obs, "desired_goal": goal.expand_as(obs["desired_goal"])}, batch.actions[:32])
+            for goal in obs["desired_goal"]
+        ]
+        pairs = model.critic.pairs(obs, batch.actions[:32])
+    assert th.allclose(pairs, th.stack(one_by_one, dim=2), atol=1e-4)
+    expected = 0.0
+    for logits in pairs.double().numpy():
+        of_states, of_goals = (np.log(np.exp(logits).sum(axis=axis)) for axis in (1, 0))
+        expected += np.mean(of_states + of_goals - 2 * np.diag(logits) + 0.1 * of_states**2)
+    monkeypatch.setattr(model._updater, "descend_critic", losses.append)
+    model._updater.update_critic(batch)
+    assert losses[0].item() == pytest.approx(expected, rel=1e-5)
+    assert losses[0].requires_grad
+    actor_after(model, batch)
+
+
+def test_all_pairs_tell_the_future_from_the_rest() -> None:
+    model = filled(AllPairs, lambda_=0.0, actor_loss="log_ratio", learning_rate=1e-3)
+    model.learn_offline(200)
+    batch = batch_of(model)
+    with th.no_grad():
+        logits = model.critic(batch.observations, batch.actions).amin(dim=0)
+    assert logits[:32].mean() > logits[32:].mean() + 0.5
+
+
+def test_a_varied_number_of_steps_is_uniform() -> None:
+    model = filled(VariedSteps, n_steps=4)
+    seed_all(0)
+    (batch,) = model.replay_buffer.sample_goals(4000, {"random": 1.0}, gamma=0.5, n_steps=4)
+    (fixed,) = filled(CLearning, n_steps=4).replay_buffer.sample_goals(4000, {"random": 1.0}, gamma=0.5, n_steps=4)
+    counts, most = (
+        np.bincount(np.log2(1 / np.asarray(one.discounts)).round().astype(int), minlength=5)[1:] for one in (batch, fixed)
+    )
+    # Near an episode's end there are fewer steps than drawn: a draw of m or more counts as the m that are left.
+    left = most / most.sum()
+    expected = [sum(left[h] * (0.25 if h > m else 1 - 0.25 * m) for h in range(m, 4)) for m in range(4)]
+    assert stats.chisquare(counts, np.array(expected) * counts.sum()).pvalue > 1e-3
+
+
+def test_without_the_achieved_goal_the_networks_do_not_depend_on_it() -> None:
+    for algorithm, depends in ((CLearning, True), (WithoutAchievedGoal, False)):
+        model = filled(algorithm)
+        model.learn_offline(5)
+        batch = batch_of(model)
+        other = {**batch.observations, "achieved_goal": batch.observations["achieved_goal"] + 1}
+        with th.no_grad():
+            actions = [model.actor(obs) for obs in (batch.observations, other)]
+            logits = [model.critic(obs, batch.actions) for obs in (batch.observations, other)]
+        assert th.equal(*actions) != depends
+        assert th.equal(*logits) != depends
