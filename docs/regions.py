@@ -182,6 +182,20 @@ def mean(rows: dict[str, dict[str, str]], column: str) -> str:
     return f"{sum(float(row[column]) for row in rows.values()) / len(rows):.3f}" if rows else "–"
 
 
+def parking(results: Path) -> list[str] | None:
+    """:return: Success of each method on highway-env's parking"""
+    rows = read(results / "suite" / "parking" / "suite.csv")
+    if not rows:
+        return None
+    steps = ", ".join(f"{step:,}" for step in sorted({int(row["step"]) for row in rows}))
+    header = ["walls", "method", "seed", f"success at {steps} steps", "final distance"]
+    table = [
+        ["yes" if task == "ParkingWalls" else "no", f"`{method}`", seed, success_of(own), f"{float(own[-1]['final']):.2f}"]
+        for (task, method, seed), own in grouped(rows, "task", "method", "seed").items()
+    ]
+    return markdown(header, table)
+
+
 def part_of_report(name: str, heading: str | None = None, table_number: int = 0) -> Region:
     """
     :param name: The report's path within the folder of results
@@ -297,6 +311,7 @@ REGIONS: dict[str, Region] = {
     "false_ends": part_of_report("false_ends.md"),
     "curriculum": part_of_report("curriculum.md"),
     "panda": part_of_report("panda.md"),
+    "parking": parking,
     "task_costs": task_costs,
     "offline": part_of_report("offline.md"),
     "offline_trials": notes_table("offline", ["trial", "found"]),
