@@ -104,7 +104,9 @@ def has_several_steps(row: dict[str, str]) -> bool:
     return settings["arguments"].get("n_steps", 1 if "GoalTD3" in settings["algorithm"] else 10) > 1
 
 
-def trials(task: str | None = None, methods: tuple[str, ...] = (), only_both: bool = False, n_steps: bool | None = False) -> Region:
+def trials(
+    task: str | None = None, methods: tuple[str, ...] = (), only_both: bool = False, n_steps: bool | None = False
+) -> Region:
     """
     :param task: The only task to show. None: all
     :param methods: The only methods to show. None given: all
