@@ -35,7 +35,7 @@ def test_the_papers_matrix(suite: Suite) -> None:
         seeds[run.task, run.method] += 1
     assert all(n >= (5 if method in ("clearning", "next_state") else 1) for (_, method), n in seeds.items())
     assert len(seeds) == 9 * 8
-    assert len(runs) == 178
+    assert len(runs) == 182
     long = {"SawyerPush-v0", "SawyerWindow-v0", "SawyerDrawer-v0"}
     assert all(run.steps == (60_000 if run.task in long else 30_000) for run in runs)
     assert all(len(run.evaluations()) == 6 for run in runs)
