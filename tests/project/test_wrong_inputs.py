@@ -417,6 +417,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("OneStepModel", lambda: OneStepModel(gamma=1.0), r"`gamma` must be at least 0 and below 1, not 1\.0"),
     ("OneStepModel", lambda: OneStepModel(horizon=0), "`horizon` must be at least 1, not 0"),
     ("TablePolicy", lambda: TablePolicy(np.ones((2, 2)), len), "rows of probabilities that add up to 1"),  # type: ignore[arg-type]
+    (*asked("PolicyFuture", "log_ratio", STATES, np.full((2, 2), 50.0), GOALS[:, :2]), "The actions lie outside of .* range from 50 to 50"),
     ("PolicyFuture", future_of_an_untrained_model, "replay buffer is empty, so there are no visited goals.*pass `candidates`"),
     ("GoalReplayBuffer.to_torch", lambda: filled().to_torch([1.0], copy=False), r"expected np.ndarray \(got list\)"),  # type: ignore[arg-type]
     # -- evaluation
