@@ -191,8 +191,8 @@ ELEMENTWISE_LOSSES = {"bce": cross_entropy, "mse": squared_error}
 
 def log_ratio(logits: th.Tensor) -> th.Tensor:
     r"""
-    An alternative to :math:`\log C` as the actor's objective: the logit,
-    :math:`\log C / (1 - C) = \log p^+(g \mid s, a) - \log p(g)`. The best action is the same. But the gradient of
+    The logit as the actor's objective, :math:`\log C / (1 - C) = \log p^+(g \mid s, a) - \log p(g)`, where the paper has
+    :math:`\log C`. The best action is the same. But the gradient of
     :math:`\log C` with respect to the logit is :math:`1 - C`, so that goals which are almost surely reached hardly count;
     that of the logit is 1 everywhere.
     """

@@ -60,8 +60,8 @@ class CLearning(GoalAlgorithm):
     :param w_clip: The largest importance weight. None: :math:`1/\sqrt{(1-\gamma)(1-\gamma^n)}`, which is the paper's
         :math:`1/(1-\gamma)` for n = 1; ``float("inf")``: no limit
     :param classifier_loss: "bce" (cross entropy) or "mse"
-    :param actor_loss: "log_prob" maximizes :math:`\log C`, "prob" :math:`C`, "log_ratio" the logit
-        :math:`\log p^+(g \mid s, a) - \log p(g)`
+    :param actor_loss: "log_ratio" maximizes the logit, :math:`\log p^+(g \mid s, a) - \log p(g)`; "log_prob" (the paper's)
+        :math:`\log C`, "prob" :math:`C`
     :param terminal: "ignore" treats episodes as never ending, as the paper does; with "absorbing" the agent is assumed to
         remain in the terminal state
     :param commanded_goal_fraction: The share of random goals drawn from commanded goals instead of visited states
@@ -83,7 +83,7 @@ class CLearning(GoalAlgorithm):
         self,
         policy: str | type[CLearningPolicy],
         env: GymEnv | str | None,
-        learning_rate: float | Schedule = 3e-4,
+        learning_rate: float | Schedule = 1e-3,
         buffer_size: int = 1_000_000,
         learning_starts: int = 1000,
         batch_size: int = 256,
@@ -109,13 +109,13 @@ class CLearning(GoalAlgorithm):
         lambda_on_w: bool = True,
         w_clip: float | None = None,
         classifier_loss: str = "bce",
-        actor_loss: str = "log_prob",
+        actor_loss: str = "log_ratio",
         terminal: str = "ignore",
         commanded_goal_fraction: float = 0.0,
         noise_std: float = 0.3,
         warmup_noise: str = "pink",
         pre_tanh_penalty: float = 1e-3,
-        bc_coef: float = 0.1,
+        bc_coef: float = 0.3,
         action_rate_penalty: float = 0.0,
         _init_setup_model: bool = True,
     ):
