@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import torch as th
 
 from sb3_clearning import CLearning, evaluate_goals
 from sb3_clearning.clearning.updater import ClassifierUpdater
@@ -28,6 +29,8 @@ from sb3_clearning.replay.experience import Experience
 N_UPDATES = 10_000
 #: Where learning continues online: for how many steps, and the steps between two evaluations.
 ONLINE_STEPS, ONLINE_EVERY = 10_000, 1_000
+#: Of advantage-weighted regression.
+TEMPERATURE, LARGEST_WEIGHT = 1 / 3, 100.0
 MEASURED = ("success", "success_any_time", "initial", "final", "minimum")
 FIELDS = ("task", "method", "seed", "updates", "online_steps", *MEASURED)
 
@@ -49,6 +52,25 @@ class GoalConditionedCloning(CLearning):
     def relabelling(self) -> dict[str, float]:
         """:return: For each kind of goal its share of a batch"""
         return {"future": 1.0}
+
+
+class _AdvantageWeightedUpdater(ClassifierUpdater):
+    def update_actor(self, batch: GoalBatch) -> None:
+        """Clone the data's actions, those most that the classifiers prefer to the actor's."""
+        actions, _ = self.model.policy.actions_and_pre_tanh(batch.observations)
+        with th.no_grad():
+            ratios = [self.model.critic(batch.observations, one).amin(dim=0) for one in (batch.actions, actions)]
+            weights = ((ratios[0] - ratios[1]) / TEMPERATURE).exp().clamp(max=LARGEST_WEIGHT)
+        self.descend_actor((weights * (actions - batch.actions).square().mean(dim=1)).mean())
+
+
+class AdvantageWeighted(CLearning):
+    """
+    Advantage-weighted regression: cloning with the weights :math:`e^{A/T}`, where A is the log ratio of the data's action
+    less that of the actor's.
+    """
+
+    updater_class = _AdvantageWeightedUpdater
 
 
 class Task(NamedTuple):
@@ -98,6 +120,7 @@ METHODS: dict[str, tuple[type[CLearning], dict[str, Any]]] = {
     "clearning": (CLearning, {}),
     "without cloning": (CLearning, {"bc_coef": 0.0}),
     "cloning alone": (GoalConditionedCloning, {}),
+    "advantage-weighted": (AdvantageWeighted, {}),
     "Monte Carlo": (CLearning, {"lambda_": 0.0}),
     "one step": (CLearning, {"n_steps": 1, "lambda_": 1.0}),
 }

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch as th
 
 from sb3_clearning.common.collect import collect
 from sb3_clearning.experiments import offline
@@ -19,6 +20,28 @@ from sb3_clearning.experiments.offline_data import (
     sawyer_data,
 )
 from sb3_clearning.experiments.tables.rows import read_rows
+from tests.support.offline_models import offline_model
+
+
+def test_advantages_weight_the_datas_actions() -> None:
+    model = offline_model(offline.AdvantageWeighted)
+    assert isinstance(model, offline.AdvantageWeighted)
+    model.learn_offline(20)
+    batch = model.replay_buffer.sample_goals(16, model.relabelling(), model.gamma, env=None)[0]
+    actor = [*model.actor.parameters()]
+    loss, seen = th.zeros(()), []
+    for i in range(16):
+        obs = {key: value[i : i + 1] for key, value in batch.observations.items()}
+        action, data = model.actor(obs)[0], batch.actions[i : i + 1]
+        logits = [model.critic(obs, one).detach() for one in (data, action[None].detach())]
+        advantage = min(map(float, logits[0])) - min(map(float, logits[1]))
+        seen.append(min(float(np.exp(3 * advantage)), 100.0))
+        loss = loss + seen[-1] * ((action - data[0]) ** 2).mean() / 16
+    assert np.ptp(seen) > 0.1
+    expected = th.autograd.grad(loss, actor)
+    model._updater.update_actor(batch)
+    for parameter, gradient in zip(actor, expected, strict=True):
+        th.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_the_papers_matrix(suite: Suite) -> None:
 
 def test_methods_are_compared_with_equal_settings(suite: Suite) -> None:
     def own(method: str) -> set[str]:
-        # Next-state relabelling has the paper's discounts for it. Learning rates were chosen by trials, for each method its own.
+        # Next-state relabelling has the paper's discounts for it. CLearning's learning rate was chosen by trials.
         return {"n_steps", "lambda_", "actor_loss", "learning_rate", "relabel", "buffer_size"} | (
             {"gamma"} if method == "next_state" else set()
         )
