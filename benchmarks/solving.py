@@ -15,18 +15,18 @@ from sb3_clearning.common.evaluation import N_ENVS_OF_TABLES
 from sb3_clearning.experiments.suite.her import HerSAC, HerTD3
 
 SHARED: dict[str, Any] = {
-    "learning_rate": 3e-4,
     "batch_size": 256,
     "tau": 0.005,
     "gamma": 0.99,
     "policy_kwargs": {"net_arch": [256, 256]},
     "device": "cpu",
 }
-#: For each subject its class and arguments. Networks, batches, inputs and warm-up are the same.
+#: For each subject its class and arguments. Networks, batches, inputs and warm-up are the same. The learning rates are the
+#: defaults of each.
 SUBJECTS: dict[str, tuple[Callable[..., OffPolicyAlgorithm], dict[str, Any]]] = {
     "CLearning": (CLearning, SHARED),
-    "TD3 + HER": (HerTD3, {**SHARED, "policy_delay": 1, "buffer_size": 200_000}),
-    "SAC + HER": (HerSAC, {**SHARED, "buffer_size": 200_000}),
+    "TD3 + HER": (HerTD3, {**SHARED, "learning_rate": 1e-3, "policy_delay": 1, "buffer_size": 200_000}),
+    "SAC + HER": (HerSAC, {**SHARED, "learning_rate": 3e-4, "buffer_size": 200_000}),
 }
 OURS, *PEERS = SUBJECTS
 
