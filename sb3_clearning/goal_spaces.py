@@ -72,12 +72,23 @@ def crop_indices(crop: Any, n: int) -> np.ndarray:
 
 
 def crop_observation(observation: np.ndarray, crop: Crop) -> np.ndarray:
-    """:return: The part of an observation ``(…, n)`` that ``crop`` selects"""
+    """:return: The part of observations ``(n, …)`` that ``crop`` selects"""
     if crop is None:
         return observation
     if callable(crop):
-        return np.asarray(crop(observation))
+        return crop_by_function(observation, crop, len(observation))
     return observation[..., crop_indices(crop, observation.shape[-1])]
+
+
+def crop_by_function(observations: Any, crop: Callable[[Any], np.ndarray], n: int) -> np.ndarray:
+    """:return: The goals of ``n`` observations, by a function of their array or dict"""
+    goals = np.asarray(crop(observations))
+    if goals.shape[:1] != (n,):
+        raise ValueError(
+            f"`crop` returned the shape {goals.shape} for {n} observations, but ({n}, …) is needed. It has to keep the leading "
+            "axis, as in obs[..., :2] instead of obs[:2]."
+        )
+    return goals
 
 
 def is_image(shape: tuple[int, ...], dtype: Any) -> bool:

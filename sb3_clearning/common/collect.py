@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize, 
 from sb3_clearning.checks import check_number, check_steps
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.experience import Experience
+from sb3_clearning.replay.goal_transitions import is_outside
 from sb3_clearning.runs.random_states import preserved_random_states
 from sb3_clearning.runs.vec_normalize import check_normalization
 
@@ -113,8 +114,7 @@ def _record(act: Callable[[Any, np.ndarray], np.ndarray], env: VecEnv, steps: in
     with progress(progress_bar, "Collecting", steps * env.num_envs) as bar:
         for t in range(steps):
             action, rows = act(obs, starts), first + t
-            if np.shape(action) != actions[rows].shape:
-                raise ValueError(f"The policy's actions have the shape {np.shape(action)}, not {actions[rows].shape}.")
+            _check_actions(np.asarray(action), actions[rows].shape, env.action_space, t)
             _put(observations, rows, obs)
             actions[rows] = action
             obs, _, starts, infos = env.step(action)
@@ -127,6 +127,27 @@ def _record(act: Callable[[Any, np.ndarray], np.ndarray], env: VecEnv, steps: in
                 bar.update(env.num_envs)
     ends[rows] = True
     return Experience(observations, actions, next_observations, terminations, ends, env.observation_space, env.action_space)
+
+
+def _check_actions(actions: np.ndarray, shape: tuple[int, ...], space: gym.Space, step: int) -> None:
+    """Raise an error for actions that the environment may not understand, and no learner would take."""
+    if actions.shape != shape:
+        raise ValueError(
+            f"The policy's actions have the shape {actions.shape}, not {shape}: it is called with the observations of all "
+            f"{shape[0]} environments, and returns an action for each."
+        )
+    if actions.dtype.kind not in "biuf":
+        raise ValueError(f"The policy's actions are {actions.dtype}, not numbers.")
+    if isinstance(space, gym.spaces.Box):
+        if not np.isfinite(actions).all():
+            raise ValueError(f"The policy's actions in step {step} have NaN or inf.")
+        if is_outside(actions, space).any():
+            raise ValueError(
+                f"The policy's actions in step {step} lie outside of the action space {space}: they range from "
+                f"{actions.min():.3g} to {actions.max():.3g}. Clip or rescale them."
+            )
+    elif actions.dtype.kind == "f":
+        raise ValueError(f"The policy's actions are {actions.dtype}, but {space} has whole numbers.")
 
 
 def _put(values: Any, place: Any, new: Any) -> None:

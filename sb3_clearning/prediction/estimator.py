@@ -1,6 +1,7 @@
 """FutureStateEstimator: the density of future states, learned from a dataset by classification."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.goal_spaces import Crop, crop_observation
+from sb3_clearning.goal_spaces import StateCrop, crop_observation
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.fitted import FittedPredictor
 from sb3_clearning.prediction.next_actions import ActionPool, check_policy, following_actions, policy_actions
@@ -32,21 +33,27 @@ SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
 CHUNK = 65_536
 
 
-def achieved_goals(observations: Values, crop: Crop) -> np.ndarray:
+def achieved_goals(observations: Values, crop: StateCrop) -> np.ndarray:
     """
     :param observations: ``(n, …)``, or a dict of such
-    :param crop: Which part of the observation (of a dict's ``observation``) is the goal. None: a dict's ``achieved_goal`` if
-        it has one, else the whole observation
+    :param crop: Which part of the observation is the goal: of a dict ``{key: crop}``, or else a crop of its ``observation``.
+        None: a dict's ``achieved_goal`` if it has one, else the whole observation
     :return: The goals that the observations achieve, ``(n, …)``
     """
     if not isinstance(observations, np.ndarray):
         if crop is None and "achieved_goal" in observations:
             return observations["achieved_goal"]
-        if "observation" not in observations:
+        key = "observation"
+        if isinstance(crop, Mapping) and len(crop) == 1:
+            ((key, crop),) = crop.items()
+        if key not in observations:
             raise ValueError(
-                f'A dict of observations needs the key "achieved_goal" or "observation", but has {sorted(observations)}.'
+                f"The observations have the keys {sorted(observations)}, not {key!r}. Say which of them is predicted: "
+                '`crop={"key": None}`, or `crop={"key": [0, 1]}` for a part of it.'
             )
-        observations = observations["observation"]
+        observations = observations[key]
+    if isinstance(crop, Mapping):
+        raise ValueError(f"`crop` must name one key of a dict of observations, not {crop!r}.")
     return crop_observation(observations, crop)
 
 
@@ -75,8 +82,8 @@ class FutureStateEstimator(FittedPredictor):
         estimator.probability(observation, action, lambda states: states[:, 0] > 1.0)
 
     :param gamma: The discount factor: the future lies about :math:`1/(1-\gamma)` steps ahead
-    :param crop: Which part of the observation is predicted: indices, a slice, a function of an array ``(…, n)``, or None for
-        ``achieved_goal`` if the observations have it, else for the whole observation
+    :param crop: Which part of the observation is predicted: indices, a slice, a function of an array ``(n, …)``, or None for
+        ``achieved_goal`` if the observations have it, else for the whole observation; of Dict observations ``{key: crop}``
     :param n_classifiers: Number of classifiers; their logits are averaged
     :param normalize: Whether the networks' inputs are scaled to mean 0 and standard deviation 1
     :param policy_samples: How many next actions of a policy that is not a table are sampled in each state
@@ -94,7 +101,7 @@ class FutureStateEstimator(FittedPredictor):
     def __init__(
         self,
         gamma: float = 0.99,
-        crop: Crop = None,
+        crop: StateCrop = None,
         n_classifiers: int = 1,
         normalize: bool = True,
         policy_samples: int = 8,

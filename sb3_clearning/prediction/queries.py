@@ -175,7 +175,9 @@ class FuturePredictor(ABC):
         :return: The probability and its standard error, ``(n,)`` each
         """
         goals = self._candidates(candidates)
-        values = event(self._goals.decode(goals)) if callable(event) else event
+        values = np.asarray(event(self._goals.decode(goals)) if callable(event) else event)
+        if values.dtype != bool and not np.isin(values, (0, 1)).all():
+            raise ValueError(f"An event says for each goal whether it is in the set: booleans, not {values.dtype} values.")
         return self._average(observations, actions, goals, np.asarray(values, dtype=bool), "event")
 
     def expected_reward(

@@ -83,7 +83,7 @@ def dataset_chunks(
         yield lambda: minari_episodes(found)
     else:
         experience = read_dataset(dataset, action_space)
-        if isinstance(dataset, Mapping) and not {"next_observations", *_ENDS} & set(dataset):
+        if isinstance(dataset, Mapping) and "next_observations" not in dataset and not any(map(np.any, _flags(dataset))):
             raise _no_end_of(dataset)
         yield lambda: [experience]
 
@@ -191,6 +191,9 @@ def _as_arrays(values: Any) -> Values:
 def _resets(observations: Values, next_observations: Values) -> np.ndarray:
     """:return: ``(n,)``, where the following row differs from the next observation: the environment was reset"""
     if isinstance(observations, Mapping):
+        missing = set(observations) - set(next_observations) if isinstance(next_observations, Mapping) else set(observations)
+        if missing - {"desired_goal"}:
+            raise ValueError(f"`next_observations` needs the keys of `observations`, and lacks {sorted(missing)}.")
         assert isinstance(next_observations, Mapping)
         # A commanded goal may change within an episode; it is not part of the state.
         parts = [_resets(observations[key], next_observations[key]) for key in observations if key != "desired_goal"]
@@ -247,7 +250,10 @@ def _npz_columns(file: NpzFile) -> list[str]:
         if np.prod(shapes[name]) != lengths[name]:
             raise ValueError(f"`{name}` needs one value a row, but has the shape {shapes[name]}.")
     ends = [name for name in columns if name in _ENDS]
-    if not ends or not any(block[name].any() for block in file.blocks(ends, CHUNK_BYTES) for name in ends):
+    # With next observations, an episode also ends where the following row is another state.
+    if "next_observations" not in columns and not (
+        ends and any(block[name].any() for block in file.blocks(ends, CHUNK_BYTES) for name in ends)
+    ):
         raise _no_end_of(file.names)
     return columns
 
@@ -272,7 +278,7 @@ def _npz_chunks(file: NpzFile, observation_space: spaces.Dict, action_space: spa
             check_finite(f"`{name}` has", block[name], first, "row")
         check_range("`actions`", block["actions"], action_space, first, "row")
         first += len(block["actions"])
-        last = np.flatnonzero(np.logical_or(*_flags_of(block)))
+        last = np.flatnonzero(_ends_of(block))
         if len(last):
             chunk = _join([*waiting, take(block, slice(last[-1] + 1))])
             if _has_transitions(chunk):
@@ -288,15 +294,19 @@ def _npz_chunks(file: NpzFile, observation_space: spaces.Dict, action_space: spa
         raise ValueError("No transition is left: every episode has a single row. Add `next_observations`.")
 
 
-def _flags_of(block: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    return [_as_flags(flags) for flags in _flags(block)]
+def _ends_of(block: Mapping[str, np.ndarray]) -> np.ndarray:
+    """:return: ``(n,)``, the rows that are known to end an episode"""
+    ends = np.logical_or(*(_as_flags(flags) for flags in _flags(block)))
+    if "next_observations" in block:
+        ends = ends | _resets(block["observations"], block["next_observations"])
+    return ends
 
 
 def _has_transitions(data: Mapping[str, np.ndarray]) -> bool:
     """:return: Whether there is a row with a next state"""
     if "next_observations" in data:
         return len(data["actions"]) > 0
-    return not np.logical_or(*_flags_of(data))[:-1].all()
+    return not _ends_of(data)[:-1].all()
 
 
 def _join(parts: list[Any]) -> Any:

@@ -52,6 +52,8 @@ class Experience:
 
     def save(self, path: str | Path) -> None:
         """Write everything to a file of arrays and JSON, atomically. It runs no code when it is loaded."""
+        if Path(path).suffix == ".npz":
+            raise ValueError(f"{path}: this is not written as an .npz file. Use another suffix, such as .safetensors.")
         self._check()
         content = {"observation_space": encode_space(self.observation_space), "action_space": encode_space(self.action_space)}
         arrays: dict[str, np.ndarray] = {}

@@ -153,7 +153,8 @@ class GoalReplayBuffer(EpisodeRing):
         :param next_observations: Like ``observations``. If None, the next state is the following row, and the last transition
             of every episode, whose next state is unknown, is left out
         :param crop: The achieved goal as a function of the observation if the data has none: indices, a slice, a function of
-            an array, or None for the whole observation; of several keys ``{key: crop}``
+            what the observations are (a batch of arrays, or a dict of them), or None for the whole observation; of several
+            keys ``{key: crop}``
         :return: The number of transitions that were added
         """
         if isinstance(actions, Mapping):
@@ -164,7 +165,7 @@ class GoalReplayBuffer(EpisodeRing):
         states = with_achieved_goals(observations, crop)
         next_states = None if next_observations is None else with_achieved_goals(next_observations, crop)
         data = read_arrays(states, actions, terminations, truncations, next_states, self.observation_space, self.action_space)
-        return self._load(lambda: [data], crop)
+        return self._load(lambda: [data], None)
 
     def load_minari(self, dataset: Any, crop: StateCrop = None) -> int:
         """Add a Minari dataset, given itself or as the name of a local one, and return the number of transitions."""

@@ -5,21 +5,27 @@ from collections.abc import Mapping
 import numpy as np
 from gymnasium import spaces
 
-from sb3_clearning.goal_spaces import StateCrop, as_channels_first, crop_observation
-from sb3_clearning.replay.experience import Experience, Transitions, Values
+from sb3_clearning.goal_spaces import StateCrop, as_channels_first, crop_by_function, crop_observation
+from sb3_clearning.replay.experience import Experience, Transitions, Values, n_rows
 
 
 def with_achieved_goals(observations: Values, crop: StateCrop) -> dict[str, np.ndarray]:
     """:return: Observations as a dict with ``observation`` and ``achieved_goal``, which is cropped if the data has none"""
+    is_dict = isinstance(observations, Mapping)
     if not isinstance(observations, Mapping):
         observations = {"observation": np.asarray(observations)}
     result = {key: np.asarray(value) for key, value in observations.items()}
-    if isinstance(crop, Mapping) and "achieved_goal" not in result:
+    if crop is not None and "achieved_goal" in result:
+        raise ValueError(
+            "The data has the key `achieved_goal`, so `crop` would have no effect: leave it out, or remove that key and "
+            "`desired_goal` from the observations to cut other goals."
+        )
+    if isinstance(crop, Mapping):
         # As GoalFromObservation does it: the key that the goal is in becomes `observation`.
         if len(crop) != 1 or not set(crop) <= set(result):
             raise ValueError(f"`crop` must name one of the observations' keys {sorted(result)}, not {list(crop)}.")
         ((key, crop),) = crop.items()
-        result["observation"] = result.pop(key)
+        result["observation"], is_dict = result.pop(key), False
     if "observation" not in result:
         raise ValueError(
             f'The dataset\'s observations have no key "observation", only {sorted(result)}. Say which key the goal is in: '
@@ -27,7 +33,10 @@ def with_achieved_goals(observations: Values, crop: StateCrop) -> dict[str, np.n
         )
     if "achieved_goal" not in result:
         assert not isinstance(crop, Mapping)
-        result["achieved_goal"] = crop_observation(result["observation"], crop)
+        if is_dict and callable(crop):  # of the dict, as for GoalFromObservation
+            result["achieved_goal"] = crop_by_function(dict(result), crop, n_rows(result))
+        else:
+            result["achieved_goal"] = crop_observation(result["observation"], crop)
     return result
 
 
@@ -78,9 +87,14 @@ def check_finite(has: str, values: np.ndarray, first: int, place: str) -> None:
         raise ValueError(f"{has} NaN or inf in {place} {first + row}: leave out the episodes that have them.")
 
 
+def is_outside(actions: np.ndarray, space: spaces.Box) -> np.ndarray:
+    """:return: Which numbers of actions ``(n, …)`` are outside of the space, by more than rounding"""
+    return (actions < space.low - 1e-4) | (actions > space.high + 1e-4)
+
+
 def check_range(actions_of: str, actions: np.ndarray, space: spaces.Box, first: int, place: str) -> None:
     """Raise an error that names the first action outside of the space."""
-    outside = (actions < space.low - 1e-4) | (actions > space.high + 1e-4)
+    outside = is_outside(actions, space)
     if outside.any():
         row = int(np.argwhere(outside)[0, 0])
         raise ValueError(

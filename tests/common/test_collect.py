@@ -150,3 +150,22 @@ def test_discrete_observations() -> None:
     found = collect("random", "FrozenLake-v1", 30, seed=0)
     assert isinstance(found.observation_space, spaces.Discrete)
     assert np.asarray(found.observations).shape == (30,)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (lambda obs: np.full((2, 2), 9.0), r"in step 0 lie outside of the action space.*from 9 to 9. Clip or rescale them"),
+        (lambda obs: np.full((2, 2), np.nan), "in step 0 have NaN or inf"),
+        (lambda obs: np.full((2, 2), "up"), "actions are <U2, not numbers"),
+        (lambda obs: np.zeros(2), r"shape \(2,\), not \(2, 2\): it is called with the observations of all 2 environments"),
+    ],
+)
+def test_actions_that_no_learner_would_take(policy: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        collect(policy, DummyVecEnv([PointEnv] * 2), 10)
+
+
+def test_discrete_actions_are_whole_numbers() -> None:
+    with pytest.raises(ValueError, match=r"actions are float64, but Discrete\(2\) has whole numbers"):
+        collect(lambda obs: np.full(1, 0.5), "CartPole-v1", 10)

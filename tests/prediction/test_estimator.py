@@ -1,5 +1,6 @@
 """FutureStateEstimator against exact answers."""
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -236,3 +237,26 @@ def test_fits_are_reproducible_and_seeds_differ() -> None:
     answers = [fit.log_ratio(np.arange(4), np.array(0), np.arange(4)) for fit in fits]
     assert np.array_equal(answers[0], answers[1])
     assert not np.array_equal(answers[0], answers[2])
+
+
+def test_the_key_of_a_dict_that_is_predicted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    states = {"joints": rng.normal(size=(300, 3)).astype(np.float32), "force": rng.normal(size=(300, 1)).astype(np.float32)}
+    data = {"observations": states, "actions": rng.normal(size=(300, 1)), "terminals": np.arange(300) % 20 == 19}
+    settings: dict[str, Any] = {"hidden": (16,), "n_classifiers": 1, "seed": 0}
+    with pytest.raises(ValueError, match=r"have the keys \['force', 'joints'\], not 'observation'.*`crop=\{\"key\": None\}`"):
+        FutureStateEstimator(0.5, **settings).fit(data, steps=2)
+    with pytest.raises(ValueError, match="`crop` must name one key"):
+        FutureStateEstimator(0.5, crop={"joints": [0]}, **settings).fit({**data, "observations": states["joints"]}, steps=2)
+    estimator = FutureStateEstimator(0.5, crop={"joints": [0, 2]}, **settings).fit(data, steps=20)
+    flat = {**data, "observations": {**states, "observation": states["joints"][:, [0, 2]]}}
+    one = {key: value[7] for key, value in states.items()}
+    goals = states["joints"][:4, [0, 2]]
+    found = estimator.log_ratio(one, np.zeros(1), goals)
+    assert found.shape == (4,)
+    visited = {tuple(goal) for goal in np.asarray(flat["observations"]["observation"]).tolist()}
+    assert {tuple(goal) for goal in estimator._goals.decode(estimator._visited).tolist()} <= visited
+    estimator.save(tmp_path / "estimator.safetensors")
+    np.testing.assert_array_equal(
+        FutureStateEstimator.load(tmp_path / "estimator.safetensors").log_ratio(one, np.zeros(1), goals), found
+    )

@@ -72,6 +72,14 @@ def test_averages_and_their_standard_errors() -> None:
         assert np.all(np.abs(reported.mean(axis=0) / values.std(axis=0) - 1) < 0.2)
 
 
+def test_an_event_is_true_or_false() -> None:
+    predictor, one = ShiftedNormal(), np.zeros(1)
+    with pytest.raises(ValueError, match="whether it is in the set: booleans, not float32 values"):
+        predictor.probability(one, one, lambda g: g[:, 0] * 3)
+    as_numbers = predictor.probability(one, one, lambda g: 1.0 * (g[:, 0] > 0)).value
+    assert as_numbers == predictor.probability(one, one, lambda g: g[:, 0] > 0).value
+
+
 def test_an_event_that_no_candidate_shows_is_not_certain() -> None:
     never = ShiftedNormal().probability(np.zeros(1), np.zeros(1), lambda g: g[:, 0] > 100)
     assert never.value == 0

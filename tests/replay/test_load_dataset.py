@@ -21,7 +21,7 @@ from sb3_clearning.envs import GoalFromObservation
 from sb3_clearning.replay import datasets
 from sb3_clearning.replay.experience import Transitions
 from sb3_clearning.replay.ring import EpisodeRing
-from tests.support.goal_envs import PointEnv, RobotEnv
+from tests.support.goal_envs import ImageGoalEnv, PointEnv, RobotEnv
 from tests.support.ring_invariants import check_invariants
 
 LOW, HIGH = np.array([-2.0, -1.0], dtype=np.float32), np.array([4.0, 1.0], dtype=np.float32)
@@ -29,6 +29,8 @@ ACTIONS = spaces.Box(LOW, HIGH)
 BOX, GOAL = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-np.inf, np.inf, (2,))
 SPACE = spaces.Dict(observation=BOX, achieved_goal=GOAL, desired_goal=GOAL)
 CROP = [0, 2]
+
+IMAGE = (ImageGoalEnv.SIZE, ImageGoalEnv.SIZE, 1)
 
 Row = tuple[tuple[float, ...], ...]
 
@@ -44,6 +46,10 @@ def ogbench(lengths: list[int], seed: int = 0) -> dict[str, np.ndarray]:
         "terminals": terminals,
         "qpos": rng.normal(size=(n, 5)).astype(np.float32),
     }
+
+
+def without_states(lengths: list[int]) -> dict[str, np.ndarray]:
+    return {key: value for key, value in ogbench(lengths).items() if key in ("actions", "terminals")}
 
 
 def expected(data: dict[str, np.ndarray], lengths: list[int]) -> list[Row]:
@@ -315,6 +321,22 @@ def test_an_error_names_the_file_and_leaves_the_buffer_untouched(
         ({**ogbench([6]), "observations": np.full((6, 3), "a")}, CROP, "have <U1 in the key `observation`, but float32"),
         ({**ogbench([6]), "actions": np.full((6, 2), 5.0)}, CROP, "outside of .* first in transition 0"),
         (3, CROP, "A int is not a dataset.*a file's path"),
+        ({**ogbench([6]), "terminals": np.zeros(6)}, CROP, "No row ends an episode"),
+        (ogbench([6]), lambda states: states[:2], r"returned the shape \(2, 3\) for 5 observations.*leading axis"),
+        (
+            {"observations": {"observation": np.zeros((6, 3)), "achieved_goal": np.zeros((6, 2))}, **without_states([6])},
+            CROP,
+            "has the key `achieved_goal`, so `crop` would have no effect: leave it out",
+        ),
+        (
+            {
+                "observations": {"a": np.zeros((6, 3)), "b": np.zeros((6, 2))},
+                "next_observations": {"a": np.zeros((6, 3))},
+                **without_states([6]),
+            },
+            {"a": CROP},
+            r"`next_observations` needs the keys of `observations`, and lacks \['b'\]",
+        ),
     ],
 )
 def test_bad_data_in_memory_leaves_the_buffer_untouched(dataset: Any, crop: Any, message: str) -> None:
@@ -520,6 +542,12 @@ def test_adding_many_at_once_is_adding_them_one_by_one(n: int, n_envs: int, size
         assert np.array_equal(buffers[0].episode_end, buffers[1].episode_end)
 
 
+def test_a_dataset_is_not_saved_as_npz(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data.npz: this is not written as an .npz file"):
+        collect("random", PointEnv(), 10, seed=0).save(tmp_path / "data.npz")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unreadable_file_is_no_other_error(tmp_path: Path) -> None:
     (tmp_path / "data.safetensors").write_bytes(b"something else")
     for path in (tmp_path / "data.safetensors", tmp_path / "none", tmp_path):
@@ -560,6 +588,51 @@ def test_the_key_that_the_goal_is_in_becomes_the_observation(crop: Any) -> None:
     answers = [model.future.log_ratio(one, None, stored["achieved_goal"][:3]) for one in (state, as_given)]
     assert answers[0].shape == (3,)
     np.testing.assert_array_equal(answers[0], answers[1])
+
+
+def test_a_function_of_the_dict_is_the_wrappers() -> None:
+    space = spaces.Box(-1.0, 1.0, (2,))
+
+    def both(obs: Any) -> np.ndarray:
+        return np.concatenate([obs["observation"][..., :1], obs["force"][..., 1:]], axis=-1)
+
+    env = GoalFromObservation(RobotEnv("observation", force=space), crop=both, goal_sampler="reset")
+    rng = np.random.default_rng(0)
+    states = {"observation": rng.random((9, 3)), "force": rng.random((9, 2)), "camera": np.zeros((9, *IMAGE), np.uint8)}
+    model = CLearning.from_spaces(env.observation_space, env.action_space, device="cpu", buffer_size=100)
+    data = {"observations": states, "actions": np.zeros((9, 2)), "terminals": np.arange(9) == 8}
+    assert model.replay_buffer.load_dataset(data, crop=both) == 8
+    found = model.replay_buffer.transitions()
+    goals = np.stack([states["observation"][:, 0], states["force"][:, 1]], axis=1).astype(np.float32)
+    np.testing.assert_array_equal(found.observations["achieved_goal"], goals[:-1])
+    np.testing.assert_array_equal(found.next_observations["achieved_goal"], goals[1:])
+    # Of one key, a function is that of an array.
+    other = CLearning.from_spaces(env.observation_space, env.action_space, device="cpu", buffer_size=100)
+    other.replay_buffer.load_dataset(data, crop={"observation": lambda array: array[..., 1:]})
+    np.testing.assert_array_equal(
+        other.replay_buffer.transitions().observations["achieved_goal"][:, 0], states["observation"][:-1, 1].astype(np.float32)
+    )
+
+
+@pytest.mark.parametrize("chunk", [1, 400, 10**6])
+def test_next_observations_tell_the_ends_in_a_file_too(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "CHUNK_BYTES", chunk)
+    rng = np.random.default_rng(0)
+    paths = [rng.normal(size=(n + 1, 3)).astype(np.float32) for n in (4, 1, 7)]
+    data = {
+        "observations": np.concatenate([path[:-1] for path in paths]),
+        "next_observations": np.concatenate([path[1:] for path in paths]),
+        "actions": rng.uniform(LOW, HIGH, (12, 2)).astype(np.float32),
+    }
+    np.savez(tmp_path / "data.npz", **data)
+    stored_by = []
+    for dataset in (data, tmp_path / "data.npz"):
+        buffer = new_buffer()
+        assert buffer.load_dataset(dataset, crop=CROP) == 12
+        stored_by.append(stored(buffer))
+        ends = buffer.transitions().truncations
+        assert np.flatnonzero(ends).tolist() == [3, 4, 11]
+    assert stored_by[0] == stored_by[1]
 
 
 def test_ends_of_episodes_are_needed_and_are_booleans() -> None:
