@@ -598,9 +598,13 @@ def test_a_function_of_the_dict_is_the_wrappers() -> None:
 
     env = GoalFromObservation(RobotEnv("observation", force=space), crop=both, goal_sampler="reset")
     rng = np.random.default_rng(0)
-    states = {"observation": rng.random((9, 3)), "force": rng.random((9, 2)), "camera": np.zeros((9, *IMAGE), np.uint8)}
+    states: dict[str, np.ndarray] = {
+        "observation": rng.random((9, 3)),
+        "force": rng.random((9, 2)),
+        "camera": np.zeros((9, *IMAGE), np.uint8),
+    }
     model = CLearning.from_spaces(env.observation_space, env.action_space, device="cpu", buffer_size=100)
-    data = {"observations": states, "actions": np.zeros((9, 2)), "terminals": np.arange(9) == 8}
+    data: dict[str, Any] = {"observations": states, "actions": np.zeros((9, 2)), "terminals": np.arange(9) == 8}
     assert model.replay_buffer.load_dataset(data, crop=both) == 8
     found = model.replay_buffer.transitions()
     goals = np.stack([states["observation"][:, 0], states["force"][:, 1]], axis=1).astype(np.float32)
@@ -624,7 +628,7 @@ def test_next_observations_tell_the_ends_in_a_file_too(chunk: int, tmp_path: Pat
         "next_observations": np.concatenate([path[1:] for path in paths]),
         "actions": rng.uniform(LOW, HIGH, (12, 2)).astype(np.float32),
     }
-    np.savez(tmp_path / "data.npz", **data)
+    np.savez(tmp_path / "data.npz", allow_pickle=False, **data)
     stored_by = []
     for dataset in (data, tmp_path / "data.npz"):
         buffer = new_buffer()
