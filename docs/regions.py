@@ -335,6 +335,8 @@ REGIONS: dict[str, Region] = {
     "suite_distance": part_of_report("suite/paper.md", "Final distance"),
     "suite_ablation": part_of_report("suite/ablation.md", "Success rate"),
     "suite_ablation_distance": part_of_report("suite/ablation.md", "Final distance"),
+    "suite_log_prob": part_of_report("suite/log_prob.md", "Success rate"),
+    "suite_log_prob_distance": part_of_report("suite/log_prob.md", "Final distance"),
     "suite_longer": part_of_report("suite/longer.md", "Success rate"),
     "suite_longer_distance": part_of_report("suite/longer.md", "Final distance"),
     "suite_discounts": part_of_report("suite/discounts.md", "Success rate"),
