@@ -37,7 +37,7 @@ def test_runs_with_its_defaults() -> None:
     assert model._n_updates == 3
     assert changed(before, weights(model))
     # The contract of the design
-    assert (model.learning_rate, model.batch_size, model.tau, model.gamma, model.policy_delay) == (3e-4, 256, 0.005, 0.99, 1)
+    assert (model.learning_rate, model.batch_size, model.tau, model.gamma, model.policy_delay) == (1e-3, 256, 0.005, 0.99, 1)
     assert model.policy.net_arch == [256, 256]
     assert isinstance(model.action_noise, PinkActionNoise)
     assert isinstance(model.replay_buffer, GoalReplayBuffer)

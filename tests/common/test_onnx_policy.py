@@ -93,7 +93,10 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "bounds [0, 5], not standardized": (lambda: Bounded(0.0, 5.0, np.float32), {"policy_kwargs": {"standardize": False}}),
     "asymmetric bounds, float64": (lambda: Bounded([-3.0, 0.5], [0.25, 4.0]), {}),
-    "images": (lambda: ImageGoalEnv(False), {"policy_kwargs": {"features_extractor_kwargs": {"cnn_output_dim": 8}}}),
+    "images": (
+        lambda: ImageGoalEnv(False),
+        {"policy_kwargs": {"features_extractor_kwargs": {"cnn_output_dim": 8}}, "learning_rate": 3e-4},
+    ),
 }
 
 

@@ -7,7 +7,6 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, NatureCNN
 from torch import nn
-from torch.nn import functional as F
 
 from sb3_clearning import CLearning, GoalBatch, GoalTD3
 from sb3_clearning.common.policies import ClassifierCritic
@@ -88,9 +87,9 @@ class PlainCLearning:
         self.keys = list(model.observation_space.spaces)  # type: ignore[attr-defined]
         self.actor, self.actor_target = (copy.deepcopy(actor.mu) for actor in (model.actor, model.actor_target))
         self.critics, self.critic_targets = (_separate(critic) for critic in (model.critic, model.critic_target))
-        self.actor_optimizer = th.optim.Adam(self.actor.parameters(), lr=3e-4)
+        self.actor_optimizer = th.optim.Adam(self.actor.parameters(), lr=model.learning_rate)
         critic_parameters = [parameter for critic in self.critics for parameter in critic.parameters()]
-        self.critic_optimizer = th.optim.Adam(critic_parameters, lr=3e-4)
+        self.critic_optimizer = th.optim.Adam(critic_parameters, lr=model.learning_rate)
 
     def _features(self, obs: dict[str, th.Tensor]) -> th.Tensor:
         return th.cat([obs[key] for key in self.keys], dim=1)
@@ -240,7 +239,7 @@ def test_a_stochastic_actor_ascends_its_own_samples() -> None:
 
     gradient_free = copy.deepcopy(actor)
     seed_all(4)
-    loss = -F.logsigmoid(model.critic(batch.observations, gradient_free(batch.observations)).min(dim=0).values).mean()
+    loss = -model.critic(batch.observations, gradient_free(batch.observations)).min(dim=0).values.mean()
     expected = th.autograd.grad(loss, list(gradient_free.parameters()))
     seed_all(4)
     model._updater.update_actor(batch)

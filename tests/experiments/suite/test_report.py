@@ -173,7 +173,7 @@ def test_the_best_baseline_is_the_best_by_the_measure(suite: Suite) -> None:
     rivals = [method for method in scores.methods if method not in ("clearning", *suite.non_baselines())]
     variants = ["appendix_shares", "full_bootstrap", "lambda_default"]
     with_reward = ["sb3_td3_her", "sb3_sac_her", "sb3_tqc_her"]
-    assert suite.non_baselines() == ["one_step", *with_reward, "zero_actions", *variants]
+    assert suite.non_baselines() == ["log_prob", "one_step", *with_reward, "zero_actions", *variants]
     for measure in (SUCCESS, FINAL):
         *_, line = verdicts(scores, rivals, measure)
         assert "her_final: " in line
