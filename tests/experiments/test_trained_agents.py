@@ -34,9 +34,12 @@ def test_an_agent_loads_without_an_environment_and_fits_its_task(task: str) -> N
     assert env.action_space.contains(action)
     env.close()
     text = (AGENTS / f"{task}_1" / task / "config.yml").read_text()
-    command = f"--tasks {task} --methods clearning --seeds {ROWS[task]['seed']} --steps {ROWS[task]['step']}"
+    config = yaml.safe_load(text)
+    method = "log_prob" if config["actor_loss"] == "log_prob" else "clearning"
+    command = f"--tasks {task} --methods {method} --seeds {ROWS[task]['seed']} --steps {ROWS[task]['step']}"
     assert command in text  # that made it
-    assert yaml.safe_load(text)["gamma"] == model.gamma
+    names = ("gamma", "learning_rate", "actor_loss")
+    assert [config[name] for name in names] == [getattr(model, name) for name in names]
     assert model.num_timesteps == int(ROWS[task]["step"])
 
 
