@@ -246,6 +246,7 @@ def test_the_papers_baseline_has_the_settings_of_its_c_learning() -> None:
     ours["policy_kwargs"], baseline["policy_kwargs"] = eval(ours["policy_kwargs"]), eval(baseline["policy_kwargs"])
     assert ours.pop("w_clip")
     assert ours.pop("lambda_")
+    assert ours.pop("actor_loss") == "log_prob"
     assert ours["policy_kwargs"].pop("stochastic_actor")  # TD3's is deterministic
     assert baseline.pop("relabel") == "next"
     assert baseline == ours
