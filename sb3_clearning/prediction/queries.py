@@ -176,7 +176,7 @@ class FuturePredictor(ABC):
         """
         goals = self._candidates(candidates)
         values = np.asarray(event(self._goals.decode(goals)) if callable(event) else event)
-        if values.dtype != bool and not np.isin(values, (0, 1)).all():
+        if values.dtype != bool and values.shape == (len(goals),) and not np.isin(values, (0, 1)).all():
             raise ValueError(f"An event says for each goal whether it is in the set: booleans, not {values.dtype} values.")
         return self._average(observations, actions, goals, np.asarray(values, dtype=bool), "event")
 
