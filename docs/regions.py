@@ -295,7 +295,9 @@ REGIONS: dict[str, Region] = {
     "trials": trials(),
     "default_trials": trials(n_steps=True),
     "objective_trials": trials(methods=("log_prob", "log_ratio_n_10", "rate_0.001", "defaults"), n_steps=True),
-    "q_learning_trials": trials(methods=("next_state", "next_state_n_10", "next_state_rate_0.001"), only_both=True, n_steps=None),
+    "q_learning_trials": trials(
+        methods=("next_state", "next_state_n_10", "next_state_rate_0.001"), only_both=True, n_steps=None
+    ),
     "factor": trials(methods=("clearning", "full_bootstrap"), only_both=True),
     "lookahead": success_curves(("one_step", "appendix_shares", "full_bootstrap")),
     "suite_lookahead": part_of_report("suite/lookahead.md", "Success rate"),
