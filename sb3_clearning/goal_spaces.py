@@ -85,8 +85,8 @@ def crop_by_function(observations: Any, crop: Callable[[Any], np.ndarray], n: in
     goals = np.asarray(crop(observations))
     if goals.shape[:1] != (n,):
         raise ValueError(
-            f"`crop` returned the shape {goals.shape} for {n} observations, but ({n}, …) is needed. It has to keep the leading "
-            "axis, as in obs[..., :2] instead of obs[:2]."
+            f"`crop` returned the shape {goals.shape} for {n} observations, but ({n}, …) is needed. It has to keep the "
+            "leading axis, as in obs[..., :2] instead of obs[:2]."
         )
     return goals
 

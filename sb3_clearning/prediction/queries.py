@@ -267,5 +267,6 @@ def _check_odds(log_ratios: np.ndarray) -> None:
         warn_of_answer(
             f"For {bad.sum()} of {len(bad)} states the classifier's odds do not average 1 over the candidates: "
             f"{mean[worst]:.2g} ± {error[worst]:.1g} for the worst, number {worst}. The answer is divided by this average, "
-            "which leaves the standard error too small. Compare it with some rollouts; more data or a larger `n_steps` may help."
+            "which leaves the standard error too small. Compare it with some rollouts; more data or a larger `n_steps` may "
+            "help."
         )

@@ -87,9 +87,9 @@ class PlainCLearning:
         self.keys = list(model.observation_space.spaces)  # type: ignore[attr-defined]
         self.actor, self.actor_target = (copy.deepcopy(actor.mu) for actor in (model.actor, model.actor_target))
         self.critics, self.critic_targets = (_separate(critic) for critic in (model.critic, model.critic_target))
-        self.actor_optimizer = th.optim.Adam(self.actor.parameters(), lr=model.learning_rate)
+        self.actor_optimizer = th.optim.Adam(self.actor.parameters(), lr=1e-3)
         critic_parameters = [parameter for critic in self.critics for parameter in critic.parameters()]
-        self.critic_optimizer = th.optim.Adam(critic_parameters, lr=model.learning_rate)
+        self.critic_optimizer = th.optim.Adam(critic_parameters, lr=1e-3)
 
     def _features(self, obs: dict[str, th.Tensor]) -> th.Tensor:
         return th.cat([obs[key] for key in self.keys], dim=1)
