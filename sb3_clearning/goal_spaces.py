@@ -1,6 +1,6 @@
 """Goals and their spaces: checks, crops of an observation, distances."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,13 @@ def crop_observation(observation: np.ndarray, crop: Crop) -> np.ndarray:
     if callable(crop):
         return crop_by_function(observation, crop, len(observation))
     return observation[..., crop_indices(crop, observation.shape[-1])]
+
+
+def key_and_crop(crop: Mapping[str, Crop], keys: Iterable[str]) -> tuple[str, Crop]:
+    """:return: The key that a crop of a dict of observations names, and the crop of its array"""
+    if len(crop) != 1 or not set(crop) <= set(keys):
+        raise ValueError(f"`crop` must name one of the observations' keys {sorted(keys)}, not {list(crop)}.")
+    return next(iter(crop.items()))
 
 
 def crop_by_function(observations: Any, crop: Callable[[Any], np.ndarray], n: int) -> np.ndarray:

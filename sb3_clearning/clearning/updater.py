@@ -96,7 +96,7 @@ class ClassifierUpdater(Updater):
         )
 
     def update_actor(self, batch: GoalBatch) -> None:
-        """Ascend Eq. "policy-update": the log of the smallest classifier's probability that the goal is reached."""
+        """Ascend Eq. "policy-update" for the smallest classifier: its logit or, as in the paper, its log probability."""
         logits = self.actor_step(batch)
         if self.measures("train/actor_loss"):
             self.metrics.add({"train/actor_loss": self.actor_loss(logits), "train/logits_actor": logits.mean()})

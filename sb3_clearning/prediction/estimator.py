@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.goal_spaces import StateCrop, crop_observation
+from sb3_clearning.goal_spaces import StateCrop, crop_observation, key_and_crop
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.fitted import FittedPredictor
 from sb3_clearning.prediction.next_actions import ActionPool, check_policy, following_actions, policy_actions
@@ -44,11 +44,11 @@ def achieved_goals(observations: Values, crop: StateCrop) -> np.ndarray:
         if crop is None and "achieved_goal" in observations:
             return observations["achieved_goal"]
         key = "observation"
-        if isinstance(crop, Mapping) and len(crop) == 1:
-            ((key, crop),) = crop.items()
+        if isinstance(crop, Mapping):
+            key, crop = key_and_crop(crop, observations)
         if key not in observations:
             raise ValueError(
-                f"The observations have the keys {sorted(observations)}, not {key!r}. Say which of them is predicted: "
+                f"The observations have the keys {sorted(observations)}, not 'observation'. Say which of them is predicted: "
                 '`crop={"key": None}`, or `crop={"key": [0, 1]}` for a part of it.'
             )
         observations = observations[key]

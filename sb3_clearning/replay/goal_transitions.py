@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from gymnasium import spaces
 
-from sb3_clearning.goal_spaces import StateCrop, as_channels_first, crop_by_function, crop_observation
+from sb3_clearning.goal_spaces import StateCrop, as_channels_first, crop_by_function, crop_observation, key_and_crop
 from sb3_clearning.replay.experience import Experience, Transitions, Values, n_rows
 
 
@@ -22,9 +22,7 @@ def with_achieved_goals(observations: Values, crop: StateCrop) -> dict[str, np.n
         )
     if isinstance(crop, Mapping):
         # As GoalFromObservation does it: the key that the goal is in becomes `observation`.
-        if len(crop) != 1 or not set(crop) <= set(result):
-            raise ValueError(f"`crop` must name one of the observations' keys {sorted(result)}, not {list(crop)}.")
-        ((key, crop),) = crop.items()
+        key, crop = key_and_crop(crop, result)
         result["observation"], is_dict = result.pop(key), False
     if "observation" not in result:
         raise ValueError(
