@@ -618,8 +618,10 @@ def test_a_function_of_the_dict_is_the_wrappers() -> None:
     )
 
 
-@pytest.mark.parametrize("chunk", [1, 400, 10**6])
-def test_next_observations_tell_the_ends_in_a_file_too(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("chunk", "n_chunks"), [(1, 1), (200, 2), (10**6, 2)])
+def test_next_observations_tell_the_ends_in_a_file_too(
+    chunk: int, n_chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(datasets, "CHUNK_BYTES", chunk)
     rng = np.random.default_rng(0)
     paths = [rng.normal(size=(n + 1, 3)).astype(np.float32) for n in (4, 1, 7)]
@@ -636,7 +638,13 @@ def test_next_observations_tell_the_ends_in_a_file_too(chunk: int, tmp_path: Pat
         stored_by.append(stored(buffer))
         ends = buffer.transitions().truncations
         assert np.flatnonzero(ends).tolist() == [3, 4, 11]
+        # Of each transition, the goal that its own episode reached last.
+        reached = np.concatenate([np.tile(path[-1][CROP], (len(path) - 1, 1)) for path in paths])
+        np.testing.assert_array_equal(buffer.transitions().observations["desired_goal"], reached)
     assert stored_by[0] == stored_by[1]
+    with datasets.dataset_chunks(tmp_path / "data.npz", SPACE, ACTIONS) as chunks:
+        # What is before an end within a block does not wait for the rest of the file.
+        assert len(list(chunks())) == n_chunks
 
 
 def test_ends_of_episodes_are_needed_and_are_booleans() -> None:
