@@ -13,6 +13,7 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize, unwrap_vec_normalize
 
 from sb3_clearning.checks import check_number, check_steps
+from sb3_clearning.goal_spaces import is_image
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.experience import Experience
 from sb3_clearning.replay.goal_transitions import is_outside
@@ -53,6 +54,7 @@ def collect(
         if normalize is None and isinstance(policy, BaseAlgorithm):
             normalize = policy.get_vec_normalize_env()
         if isinstance(policy, BaseAlgorithm):
+            _check_spaces(policy, vec_env)
             check_normalization(policy, normalize)
         act = _actions_of(policy, vec_env, normalize, deterministic, seed)
         with nullcontext() if seed is None else preserved_random_states():
@@ -79,6 +81,23 @@ def _environments(env: Any) -> tuple[VecEnv, VecNormalize | None]:
     if unwrap_vec_normalize(env) is not None:
         raise ValueError("Wrap the environments so that the VecNormalize is the outermost wrapper.")
     return env, None
+
+
+def _check_spaces(model: BaseAlgorithm, env: VecEnv) -> None:
+    """Raise an error if a model was made for other observations or actions. Bounds may differ: arrays do not show them."""
+    for name in ("observation", "action"):
+        own, other = getattr(model, f"{name}_space"), getattr(env, f"{name}_space")
+        if _layout(own) != _layout(other):
+            raise ValueError(f"The model was made for the {name} space {own}, but the environment has {other}.")
+
+
+def _layout(space: gym.Space) -> Any:
+    """:return: A space without its bounds; SB3's models see images with channels first, whatever the environment has"""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _layout(part) for key, part in space.items()}
+    if isinstance(space, gym.spaces.Box):
+        return sorted(space.shape) if is_image(space.shape, space.dtype) else space.shape
+    return space
 
 
 def _actions_of(

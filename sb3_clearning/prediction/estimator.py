@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from sb3_clearning.checks import check_number
-from sb3_clearning.goal_spaces import StateCrop, crop_observation, key_and_crop
+from sb3_clearning.goal_spaces import StateCrop, crop_by_function, crop_observation, key_and_crop
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.prediction.fitted import FittedPredictor
 from sb3_clearning.prediction.next_actions import ActionPool, check_policy, following_actions, policy_actions
@@ -25,7 +25,7 @@ from sb3_clearning.prediction.training import (
 )
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.datasets import has_spaces, read_dataset
-from sb3_clearning.replay.experience import Experience, Values, space_of
+from sb3_clearning.replay.experience import Experience, Values, n_rows, space_of
 
 SelfEstimator = TypeVar("SelfEstimator", bound="FutureStateEstimator")
 
@@ -36,13 +36,15 @@ CHUNK = 65_536
 def achieved_goals(observations: Values, crop: StateCrop) -> np.ndarray:
     """
     :param observations: ``(n, …)``, or a dict of such
-    :param crop: Which part of the observation is the goal: of a dict ``{key: crop}``, or else a crop of its ``observation``.
-        None: a dict's ``achieved_goal`` if it has one, else the whole observation
+    :param crop: Which part of the observation is the goal: of a dict ``{key: crop}`` or a function of the dict, else a crop
+        of its ``observation``. None: a dict's ``achieved_goal`` if it has one, else the whole observation
     :return: The goals that the observations achieve, ``(n, …)``
     """
     if not isinstance(observations, np.ndarray):
         if crop is None and "achieved_goal" in observations:
             return observations["achieved_goal"]
+        if callable(crop):
+            return crop_by_function(dict(observations), crop, n_rows(observations))
         key = "observation"
         if isinstance(crop, Mapping):
             key, crop = key_and_crop(crop, observations)
@@ -83,7 +85,8 @@ class FutureStateEstimator(FittedPredictor):
 
     :param gamma: The discount factor: the future lies about :math:`1/(1-\gamma)` steps ahead
     :param crop: Which part of the observation is predicted: indices, a slice, a function of an array ``(n, …)``, or None for
-        ``achieved_goal`` if the observations have it, else for the whole observation; of Dict observations ``{key: crop}``
+        ``achieved_goal`` if the observations have it, else for the whole observation; of Dict observations ``{key: crop}`` or
+        a function of the dict
     :param n_classifiers: Number of classifiers; their logits are averaged
     :param normalize: Whether the networks' inputs are scaled to mean 0 and standard deviation 1
     :param policy_samples: How many next actions of a policy that is not a table are sampled in each state

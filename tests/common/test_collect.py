@@ -12,8 +12,8 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
-from sb3_clearning import Experience, FutureStateEstimator, collect
-from tests.support.goal_envs import POINT_ID, PointEnv, make
+from sb3_clearning import CLearning, Experience, FutureStateEstimator, collect
+from tests.support.goal_envs import POINT_ID, ImageGoalEnv, PointEnv, make
 from tests.support.small_models import small_model
 
 KEYS = ("observation", "achieved_goal", "desired_goal")
@@ -169,3 +169,21 @@ def test_actions_that_no_learner_would_take(policy: Any, message: str) -> None:
 def test_discrete_actions_are_whole_numbers() -> None:
     with pytest.raises(ValueError, match=r"actions are float64, but Discrete\(2\) has whole numbers"):
         collect(lambda obs: np.full(1, 0.5), "CartPole-v1", 10)
+
+
+def test_a_model_of_other_spaces() -> None:
+    model = small_model(PointEnv())
+    with pytest.raises(ValueError, match=r"for the observation space Dict\(.*the environment has Dict\(.*'phase'"):
+        collect(model, PointEnv(extra=True), 10)
+    with pytest.raises(ValueError, match=r"for the action space Box\(.*the environment has Box\(.*\(1, 2\)"):
+        collect(model, PointEnv(action_shape=(1, 2)), 10)
+    with pytest.raises(ValueError, match=r"the environment has Box\("):
+        collect(model, "CartPole-v1", 10)
+
+
+def test_a_model_that_was_made_from_data_and_one_of_images() -> None:
+    data = collect("random", PointEnv(), 20)
+    wide = spaces.Dict({key: spaces.Box(-np.inf, np.inf, part.shape) for key, part in data.observation_space.items()})  # type: ignore[attr-defined]
+    model = CLearning.from_spaces(wide, data.action_space, device="cpu")
+    assert len(collect(model, PointEnv(), 5)) == 5
+    assert len(collect(small_model(ImageGoalEnv()), ImageGoalEnv(), 5)) == 5

@@ -259,3 +259,18 @@ def test_the_key_of_a_dict_that_is_predicted(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         FutureStateEstimator.load(tmp_path / "estimator.safetensors").log_ratio(one, np.zeros(1), goals), found
     )
+
+
+def test_a_function_as_crop_gets_the_dict_as_everywhere() -> None:
+    rng = np.random.default_rng(0)
+    states = {"joints": rng.normal(size=(300, 3)).astype(np.float32), "force": rng.normal(size=(300, 1)).astype(np.float32)}
+    data = {"observations": states, "actions": rng.normal(size=(300, 1)), "terminals": np.arange(300) % 20 == 19}
+
+    def crop(observations: dict[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([observations["force"], observations["joints"][:, 1:2]], axis=1)
+
+    estimator = FutureStateEstimator(0.5, crop=crop, hidden=(16,), seed=0).fit(data, steps=5)
+    visited = {tuple(goal) for goal in crop(states).tolist()}
+    assert {tuple(goal) for goal in estimator._goals.decode(estimator._visited).tolist()} <= visited
+    with pytest.raises(ValueError, match=r"returned the shape \(1,\) for 285 observations"):
+        FutureStateEstimator(0.5, crop=lambda observations: observations["joints"][0, :1], seed=0).fit(data, steps=2)
