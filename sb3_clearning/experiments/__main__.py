@@ -13,6 +13,7 @@ EXPERIMENTS = {
     "suite": "CLearning and the Q-learning baselines on the paper's tasks: a matrix of runs, its status and its report",
     "offline": "learning from data alone: mazes, Sawyer's drawer and window, FetchReach; then online",
     "n_steps": "results/n_steps.md: CLearning's success over the number of steps before the bootstrap, from the trials",
+    "window": "why episodes of the suite's runs on SawyerWindow-v0 fail",
     "agents": "the best agents of the suite in rl-zoo3's layout, and a short film of each",
     "gridworld": "predictions of C-learning and Q-learning against the exact future, on- and off-policy",
     "normalization": "hypothesis 1: predictions sum to one for C-learning, not for Q-learning",
