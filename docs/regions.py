@@ -133,7 +133,15 @@ def notes(results: Path) -> dict[str, str]:
     """:return: The value of each note by its name, those of the benchmarks and the links too"""
     tables = ("notes.csv", "task_facts.csv")
     named = {row["name"]: row["value"] for table in tables for row in read(results / table) or [] if row["name"]}
-    return named | medians(results) | comparison.shares(results) | links()
+    return named | medians(results) | comparison.shares(results) | slips(results) | links()
+
+
+def slips(results: Path) -> dict[str, str]:
+    """:return: How many episodes of the window fail, and why"""
+    rows = read(results / "window.csv") or []
+    ahead = [f"{100 * float(row['ahead']):.0f}" for row in rows if row["ahead"]]
+    sums = {name: str(sum(int(row[name]) for row in rows)) for name in ("episodes", "failed", "slips")}
+    return {f"window_{name}": value for name, value in sums.items()} | {"window_ahead": f"{' and '.join(ahead)} cm"}
 
 
 def links() -> dict[str, str]:

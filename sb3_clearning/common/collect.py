@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize, 
 
 from sb3_clearning.checks import check_number, check_steps
 from sb3_clearning.goal_spaces import is_image
+from sb3_clearning.prediction.next_actions import answer_of
 from sb3_clearning.progress import progress
 from sb3_clearning.replay.experience import Experience
 from sb3_clearning.replay.goal_transitions import is_outside
@@ -47,6 +48,7 @@ def collect(
     steps = check_steps("n_steps", n_steps, 1)
     if seed is not None:
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
+        seed = int(seed)  # Gymnasium takes no NumPy scalars
     if not (policy == "random" if isinstance(policy, str) else hasattr(policy, "predict") or callable(policy)):
         raise ValueError(f'`policy` must be a model, a function of observations, or "random", not {policy!r}.')
     vec_env, normalize = _environments(env)
@@ -114,7 +116,7 @@ def _actions_of(
         nonlocal state
         obs = obs if normalize is None else normalize.normalize_obs(obs)
         if not hasattr(policy, "predict"):
-            return np.asarray(policy(obs))
+            return answer_of(policy, obs)
         actions, state = policy.predict(obs, state=state, episode_start=starts, deterministic=deterministic)
         return actions
 

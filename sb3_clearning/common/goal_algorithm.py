@@ -14,7 +14,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_clearning.checks import check_callback, check_number, check_steps
-from sb3_clearning.common.arguments import constructor_arguments
+from sb3_clearning.common.arguments import argument_names, constructor_arguments
 from sb3_clearning.common.distances import DistanceTracker
 from sb3_clearning.common.exploration import GoalExploration
 from sb3_clearning.common.fast_updater import FastUpdater
@@ -276,7 +276,7 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         if log_interval is not None:
             check_number("log_interval", log_interval, 0, whole=True, hint=" (0 or None: no logs)")
         self._distances.logs_pieces = bool(log_interval)
-        self.learned_normalized = bool(normalized_keys(self._vec_normalize_env))
+        self._remember_normalization()
         with self._session.call(self, offline=False):
             return super().learn(
                 total_timesteps,
@@ -307,6 +307,11 @@ class GoalAlgorithm(GoalExploration, OfflineLearning, ModelFiles):
         check_normalization(self, vec_normalize)
         check_finite_weights(self)
         write_whole(path, onnx_bytes(self, vec_normalize))
+
+    @classmethod
+    def argument_names(cls) -> list[str]:
+        """:return: The names of the constructor's arguments, without policy and env"""
+        return argument_names(cls)
 
     def constructor_arguments(self) -> dict[str, Any]:
         """:return: The arguments of the constructor as they are now, without policy and env"""

@@ -78,6 +78,7 @@ class OfflineLearning(ResumableTD3):
                 "The replay buffer is empty: fill it before `learn_offline`, with `model.replay_buffer.load_dataset(dataset)` "
                 "or `model.load_replay_buffer(path)`."
             )
+        self._remember_normalization()
         with self._session.call(self, offline=True), self._stand_in_env():
             if progress_bar:
                 own = callback if isinstance(callback, list) else [callback]
@@ -87,7 +88,6 @@ class OfflineLearning(ResumableTD3):
                 gradient_steps, callback, reset_num_timesteps, tb_log_name or f"{type(self).__name__}_offline"
             )
             self._fit_normalization()
-            self.learned_normalized = bool(normalized_keys(self._vec_normalize_env))
             running.on_training_start({**locals(), "total_timesteps": total}, globals())
             while self.num_timesteps < total:
                 self._update_current_progress_remaining(self.num_timesteps, total)

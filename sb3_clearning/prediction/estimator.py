@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common.utils import get_device
 from torch import nn
 
 from sb3_clearning.checks import check_number
@@ -115,7 +116,7 @@ class FutureStateEstimator(FittedPredictor):
         check_number("n_classifiers", n_classifiers, 1, whole=True)
         check_number("policy_samples", policy_samples, 1, whole=True)
         self.gamma, self.crop, self.n_classifiers, self.normalize = gamma, crop, n_classifiers, normalize
-        self.policy_samples, self.seed, self.device = policy_samples, seed, th.device(device)
+        self.policy_samples, self.seed, self.device = policy_samples, seed, get_device(device)
         unknown = set(settings) - set(TrainingSettings.__dataclass_fields__) | ({"method", "steps", "n_steps"} & set(settings))
         if unknown:
             raise ValueError(f"Unknown arguments {sorted(unknown)}. `method`, `steps` and `n_steps` are `fit`'s.")

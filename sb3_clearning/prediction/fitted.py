@@ -156,11 +156,12 @@ class FittedPredictor(FuturePredictor):
             raise UnreadableFileError(
                 f"{path} holds a {str(content.get('class'))[:50]}, not a {cls.__name__}: load it with the class that wrote it."
             )
+        taken = sorted({*map(str, content.get("not_held", ())), "device"})
+        others = sorted(set(objects) - set(taken))
+        if others:
+            raise TypeError(f"{path} needs no {others}: only {taken} can be passed.")
         try:
             not_held = {str(name): NotHeld(name, str(shown), str(path)) for name, shown in content["not_held"].items()}
-            others = sorted(set(objects) - set(not_held) - {"device"})
-            if others:
-                raise UnreadableFileError(f"{path} needs no {others}: only {sorted(not_held)} can be passed.")
             arguments = {name: decode(value) for name, value in content["arguments"].items()}
             arguments.update(not_held | objects)
             policy = arguments.pop("policy", arrays.get("policy"))

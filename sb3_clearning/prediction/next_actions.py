@@ -9,6 +9,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_clearning.prediction.encoding import Encoder
 from sb3_clearning.replay.experience import Experience, Values, n_rows, take
+from sb3_clearning.replay.goal_transitions import check_range
 
 #: States per call of a policy.
 STATES_PER_CALL = 4096
@@ -87,6 +88,16 @@ def _check_model(model: BaseAlgorithm, observations: Encoder, actions: Encoder) 
         raise ValueError(f"The policy takes observations of the shape {sees.shape}, but the data's have {has.shape}.")
 
 
+def answer_of(policy: Callable[[Any], Any], observations: Any) -> np.ndarray:
+    """:return: What a policy that is a function answers: actions, or probabilities"""
+    answer = policy(observations)
+    if isinstance(answer, tuple):
+        raise ValueError(
+            "The policy, a function, returned a tuple instead of actions. Pass a model itself, not its `predict`."
+        )
+    return np.asarray(answer)
+
+
 def policy_actions(
     policy: Any, observations: Values, states: Encoder, actions: Encoder, n_samples: int, deterministic: bool = False
 ) -> ActionPool:
@@ -114,7 +125,7 @@ def policy_actions(
             if normalize is not None:
                 part = normalize.normalize_obs(part)  # type: ignore[arg-type]
             return policy.predict(part, deterministic=deterministic)[0]  # type: ignore[arg-type]
-        return np.asarray(policy(part))
+        return answer_of(policy, part)
 
     samples: list[np.ndarray] = []
     for sample in range(max(n_samples, 1)):
@@ -131,7 +142,10 @@ def policy_actions(
                 f"The policy returned actions of the shape {answer.shape} for {n} observations, but the data's actions are of "
                 f"{actions.space}."
             )
-        samples.append(actions.encode(answer))
+        encoded = actions.encode(answer)
+        if isinstance(actions.space, spaces.Box):
+            check_range("The policy's actions", encoded.reshape(-1, *actions.space.shape), actions.space, 0, "state")
+        samples.append(encoded)
     pool = np.stack(samples, axis=1)
     if actions.discrete:
         return ActionPool(np.eye(actions.size, dtype=np.float32)[None], pool.mean(axis=1), known)

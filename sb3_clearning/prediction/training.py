@@ -79,7 +79,10 @@ class TrainingSettings:
             )
         check_number("lambda_", self.lambda_, 0, 1)
         if self.w_clip is not None:
-            check_number("w_clip", self.w_clip, 0, open_ends="low", hint=" (None: 1 / (1 - gamma); inf: no limit)")
+            check_number("w_clip", self.w_clip, 0, open_ends="low", hint=" (inf: no limit)")
+        for name in ("absorbing", "average_next_actions"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"`{name}` must be True or False, not {getattr(self, name)!r}.")
         check_number("tau", self.tau, 0, 1, open_ends="low")
         if not (is_number(self.n_steps, whole=self.n_steps != float("inf")) and self.n_steps >= 1):
             raise ValueError(f'`n_steps` must be a whole number of at least 1, or float("inf"), not {self.n_steps!r}.')

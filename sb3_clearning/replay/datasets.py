@@ -363,7 +363,8 @@ def load_minari(dataset: Any) -> Any:
         return minari.load_dataset(dataset)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"The Minari dataset {dataset} is not on this machine: run `minari download {dataset}` first."
+            f"There is neither a file {dataset} (an .npz file, or what `Experience.save` wrote) nor a Minari dataset of this "
+            f"name on this machine. Minari's are downloaded with `minari download {dataset}`."
         ) from error
 
 

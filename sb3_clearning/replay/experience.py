@@ -16,7 +16,7 @@ from sb3_clearning.files.json_values import decode_space, encode_space
 Values = np.ndarray | Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Experience:
     """
     Transitions in order of time.

@@ -27,7 +27,7 @@ def with_achieved_goals(observations: Values, crop: StateCrop) -> dict[str, np.n
     if "observation" not in result:
         raise ValueError(
             f'The dataset\'s observations have no key "observation", only {sorted(result)}. Say which key the goal is in: '
-            '`crop={"key": ...}`.'
+            '`crop={"key": ...}`. For a goal from several keys rename one "observation" and pass a function of the dict.'
         )
     if "achieved_goal" not in result:
         assert not isinstance(crop, Mapping)
@@ -76,6 +76,22 @@ def _check_observations(name: str, observations: dict[str, np.ndarray], space: s
         if found.dtype.kind not in "biuf" or (found.dtype.kind == "f" and not np.issubdtype(part.dtype, np.floating)):
             raise ValueError(f"{name} of the dataset have {found.dtype} in the key `{key}`, but {part.dtype} is needed.")
         check_finite(f"{name} of the dataset have", found, first, f"the key `{key}`, transition")
+        _check_fits(f"{name} of the dataset have", found, part, first, key)
+
+
+def _check_fits(has: str, values: np.ndarray, space: spaces.Space, first: int, key: str) -> None:
+    """Raise an error for numbers that the buffer's type cannot hold: they would wrap around or become inf."""
+    limits = np.finfo(np.float32) if np.issubdtype(space.dtype, np.floating) else None
+    if limits is None and np.issubdtype(space.dtype, np.integer):
+        limits = np.iinfo(space.dtype)  # type: ignore[assignment]
+    if limits is None or not len(values) or values.dtype == space.dtype != np.float64:
+        return
+    bad = (values < limits.min) | (values > limits.max)
+    if bad.any():
+        row = int(np.argwhere(bad)[0, 0])
+        raise ValueError(
+            f"{has} {values[bad][0]} in the key `{key}`, transition {first + row}, which {limits.dtype} cannot hold."
+        )
 
 
 def check_finite(has: str, values: np.ndarray, first: int, place: str) -> None:

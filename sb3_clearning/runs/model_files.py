@@ -4,7 +4,7 @@ import contextlib
 import io
 import pathlib
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import torch as th
@@ -14,7 +14,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv
-from stable_baselines3.common.vec_env import VecTransposeImage
+from stable_baselines3.common.vec_env import VecTransposeImage, unwrap_vec_normalize
 
 from sb3_clearning.files.array_file import UnreadableFileError, read_arrays, write_arrays
 from sb3_clearning.files.json_values import is_count
@@ -24,7 +24,12 @@ from sb3_clearning.runs.checkpoint_folder import CheckpointFolder
 from sb3_clearning.runs.lock import run_lock
 from sb3_clearning.runs.model_state import DivergedError, build_model, check_finite_weights, snapshot_model
 from sb3_clearning.runs.resumable_td3 import ResumableTD3
-from sb3_clearning.runs.vec_normalize import check_normalization, restore_normalization, snapshot_normalization
+from sb3_clearning.runs.vec_normalize import (
+    changed_normalization,
+    check_normalization,
+    restore_normalization,
+    snapshot_normalization,
+)
 
 #: Arguments that concern the machine that trained, and not the agent.
 _MACHINE_ARGUMENTS = ("tensorboard_log", "verbose")
@@ -56,7 +61,14 @@ class ModelFiles(ResumableTD3):
             channels first, as those of an environment
         :return: The model
         """
-        check_goal_space(observation_space)
+        try:
+            check_goal_space(observation_space)
+        except ValueError as error:
+            error.add_note(
+                "There is no environment to wrap here: build the Dict with the state under `observation`, and with "
+                "`achieved_goal` and `desired_goal`, Boxes of the goal's shape. `load_dataset(…, crop=…)` then fills them in."
+            )
+            raise
         check_action_space(action_space)
         assert isinstance(observation_space, spaces.Dict)
         observation_space = spaces.Dict({key: _channels_first(part) for key, part in observation_space.items()})
@@ -90,6 +102,11 @@ class ModelFiles(ResumableTD3):
         if env is None and content.get("online") is not False:
             raise ValueError("`resume` needs the environment that the run learned in: pass `env`.")
         wrapped = None if env is None else cls._wrap_env(maybe_make_env(env, 0), 0)
+        learned_normalized = _has_normalized_observations(arrays)
+        wrong = changed_normalization(learned_normalized, unwrap_vec_normalize(wrapped) if wrapped else None)
+        if wrong:
+            raise ValueError(f"The run in {folder} {wrong}")
+        cls._check_names(arguments)
         with _unreadable(where, "checkpoint"):
             model = build_model(cls, content, arrays, wrapped, device, arguments, where)
             if model.n_envs != content["n_envs"]:
@@ -102,6 +119,7 @@ class ModelFiles(ResumableTD3):
                 raise UnreadableFileError(f"{where}: invalid number, key or step of the checkpoint: {str(schedule)[:200]}.")
             checkpoint.restore_buffer(model.replay_buffer)
             model.restore_run(checkpoint)
+        model.learned_normalized = learned_normalized
         files.continue_from(checkpoint, model.replay_buffer)
         model.session.resume(checkpoint, files)
         return model
@@ -145,6 +163,7 @@ class ModelFiles(ResumableTD3):
         content, arrays = read_arrays(pathlib.Path(path), "export")
         wrapped = None if env is None else cls._wrap_env(maybe_make_env(env, 0), 0)
         statistics = {name: array for name, array in arrays.items() if name.startswith("normalize/")}
+        cls._check_names(arguments)
         with _unreadable(path, "exported agent"):
             model = build_model(cls, content, arrays, wrapped, device, arguments, str(path))
             normalize = model.get_vec_normalize_env()
@@ -155,8 +174,16 @@ class ModelFiles(ResumableTD3):
                 )
             if normalize is not None:
                 restore_normalization(normalize, {**statistics, "normalize/returns": normalize.returns})
-        model.learned_normalized = any(name.startswith("normalize/obs/") for name in statistics)
+        model.learned_normalized = _has_normalized_observations(statistics)
         return model
+
+    @classmethod
+    def _check_names(cls, arguments: Iterable[str]) -> None:
+        """Raise an error for arguments that the algorithm does not have. It is the caller's, not the file's."""
+        names = [*cls.argument_names(), "policy"]
+        unknown = sorted(set(arguments) - set(names))
+        if unknown:
+            raise TypeError(f"{cls.__name__} has no arguments {unknown}. It has {sorted(names)}.")
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
         """
@@ -187,6 +214,11 @@ class ModelFiles(ResumableTD3):
             buffer.truncate_last_trajectory()
         buffer.move_to(self.device, self.replay_buffer.buffer_device)
         self.replay_buffer = buffer
+
+
+def _has_normalized_observations(arrays: Iterable[str]) -> bool:
+    """:return: Whether a file, by the names of its arrays, has the statistics of observations"""
+    return any(name.startswith("normalize/obs/") for name in arrays)
 
 
 @contextlib.contextmanager

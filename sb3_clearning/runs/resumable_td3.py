@@ -22,7 +22,12 @@ from sb3_clearning.replay.goal_buffer import GoalReplayBuffer
 from sb3_clearning.runs.checkpoint_folder import Checkpoint
 from sb3_clearning.runs.random_states import restore_random_states, snapshot_random_states
 from sb3_clearning.runs.run_session import EpisodeLog, RunSession
-from sb3_clearning.runs.vec_normalize import restore_normalization, snapshot_normalization
+from sb3_clearning.runs.vec_normalize import (
+    changed_normalization,
+    normalized_keys,
+    restore_normalization,
+    snapshot_normalization,
+)
 
 if TYPE_CHECKING:
     from sb3_clearning.common.distances import DistanceTracker
@@ -64,6 +69,11 @@ class ResumableTD3(TD3):
         """:return: Whether the environments have to be reset before the next step"""
         return self._last_obs is None
 
+    @classmethod
+    def argument_names(cls) -> list[str]:
+        """:return: The names of the constructor's arguments, without policy and env"""
+        raise NotImplementedError
+
     def constructor_arguments(self) -> dict[str, Any]:
         """:return: The arguments of the constructor as they are now, without policy and env"""
         raise NotImplementedError
@@ -73,6 +83,13 @@ class ResumableTD3(TD3):
         raise NotImplementedError
 
     # -- episodes ----------------------------------------------------------------------------------------------------------
+
+    def _remember_normalization(self) -> None:
+        """Note whether this training normalizes observations. Warn if earlier updates did otherwise."""
+        wrong = changed_normalization(self.learned_normalized, self._vec_normalize_env) if self._n_updates > 0 else None
+        if wrong:
+            warnings.warn(f"The model {wrong} As it is, the networks see other numbers than before.", stacklevel=3)
+        self.learned_normalized = bool(normalized_keys(self._vec_normalize_env))
 
     def end_episodes(self) -> None:
         """Truncate the episodes in progress: the environments are about to be reset."""

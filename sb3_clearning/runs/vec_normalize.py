@@ -27,6 +27,21 @@ def check_normalization(model: BaseAlgorithm, env: VecNormalize | None) -> None:
         )
 
 
+def changed_normalization(learned: bool, env: VecNormalize | None) -> str | None:
+    """
+    :param learned: Whether the observations of the training so far were normalized
+    :return: What is wrong if training continues here, and only one of both is normalized; else None
+    """
+    if learned == bool(normalized_keys(env)):
+        return None
+    if learned:
+        return (
+            "has learned from normalized observations, and the environment here has no VecNormalize: wrap it in one, with the "
+            "statistics of the training."
+        )
+    return "has learned from raw observations, and the environment here has a VecNormalize: pass the environment without it."
+
+
 def check_normalization_is_outermost(model: BaseAlgorithm) -> None:
     """Raise an error if a wrapper around the VecNormalize changes shapes: the replay buffer stores what is before it."""
     env = model.get_vec_normalize_env()

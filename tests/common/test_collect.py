@@ -89,7 +89,7 @@ def test_random_actions_and_the_kinds_of_environments() -> None:
     space.seed(3)
     rows = recorded(gym.make(POINT_ID), lambda _: space.sample(), 40, 3)
     for env in (POINT_ID, gym.make(POINT_ID), DummyVecEnv([lambda: gym.make(POINT_ID)])):
-        assert_same(collect("random", env, 40, seed=3), rows)
+        assert_same(collect("random", env, 40, seed=np.int64(3)), rows)  # type: ignore[arg-type]
     assert not np.array_equal(collect("random", POINT_ID, 40).actions, collect("random", POINT_ID, 40).actions)
 
 
@@ -158,6 +158,7 @@ def test_discrete_observations() -> None:
         (lambda obs: np.full((2, 2), 9.0), r"in step 0 lie outside of the action space.*from 9 to 9. Clip or rescale them"),
         (lambda obs: np.full((2, 2), np.nan), "in step 0 have NaN or inf"),
         (lambda obs: np.full((2, 2), "up"), "actions are <U2, not numbers"),
+        (lambda obs: (np.zeros((2, 2)), None), "returned a tuple instead of actions. Pass a model itself, not its `predict`"),
         (lambda obs: np.zeros(2), r"shape \(2,\), not \(2, 2\): it is called with the observations of all 2 environments"),
     ],
 )
@@ -187,3 +188,10 @@ def test_a_model_that_was_made_from_data_and_one_of_images() -> None:
     model = CLearning.from_spaces(wide, data.action_space, device="cpu")
     assert len(collect(model, PointEnv(), 5)) == 5
     assert len(collect(small_model(ImageGoalEnv()), ImageGoalEnv(), 5)) == 5
+
+
+def test_a_dataset_is_equal_to_itself_only() -> None:
+    first, second = collect("random", PointEnv(), 5, seed=0), collect("random", PointEnv(), 5, seed=0)
+    assert first == first
+    assert first != second
+    assert len({first, second}) == 2

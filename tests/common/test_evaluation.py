@@ -164,7 +164,8 @@ def test_an_agent_without_its_normalization_is_refused(file: str, tmp_path: Path
 def test_whoever_learns_on_without_a_normalization_needs_none(tmp_path: Path) -> None:
     small_model(VecNormalize(DummyVecEnv([PointEnv])), learning_starts=10).learn(30).save(tmp_path / "agent.zip")
     model = CLearning.load(tmp_path / "agent.zip", env=PointEnv(), device="cpu")
-    model.learn(10)
+    with pytest.warns(UserWarning, match="has learned from normalized observations"):
+        model.learn(10)
     evaluate_goals(model, PointEnv, n_episodes=1)
 
 

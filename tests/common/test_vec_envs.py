@@ -163,6 +163,23 @@ def test_a_normalized_model_saves_and_loads_with_its_statistics(tmp_path: pathli
     assert loaded.num_timesteps == 80
 
 
+def test_a_change_between_raw_and_normalized_observations_is_no_secret(recwarn: pytest.WarningsRecorder) -> None:
+    model = small_model(PointEnv()).learn(20)
+    model.set_env(VecNormalize(DummyVecEnv([PointEnv])))
+    with pytest.warns(UserWarning, match="has learned from raw observations, and the environment here has a VecNormalize"):
+        model.learn(5)
+    model.learn(5)  # says it once
+    model.set_env(PointEnv())
+    with pytest.warns(UserWarning, match="learned from normalized observations, and the environment here has no VecNormalize"):
+        model.learn_offline(5)
+    model.set_env(VecNormalize(DummyVecEnv([PointEnv]), norm_obs=False))  # rewards are not read
+    model.learn(5)
+    untrained = small_model(PointEnv(), learning_starts=100).learn(20)
+    untrained.set_env(VecNormalize(DummyVecEnv([PointEnv])))
+    untrained.learn(5)  # nothing was learned before
+    assert not [one for one in recwarn if "VecNormalize" in str(one.message)]
+
+
 def test_distances_are_not_normalized() -> None:
     env, recorder = _normalized(n_envs=1)
     model = small_model(env).learn(7)

@@ -274,3 +274,23 @@ def test_a_function_as_crop_gets_the_dict_as_everywhere() -> None:
     assert {tuple(goal) for goal in estimator._goals.decode(estimator._visited).tolist()} <= visited
     with pytest.raises(ValueError, match=r"returned the shape \(1,\) for 285 observations"):
         FutureStateEstimator(0.5, crop=lambda observations: observations["joints"][0, :1], seed=0).fit(data, steps=2)
+
+
+def test_policies_that_answer_wrongly() -> None:
+    data = {"observations": np.zeros((40, 2)), "actions": np.zeros((40, 1)), "truncations": np.arange(40) % 20 == 19}
+    for act, message in (
+        (lambda obs: np.full((len(obs), 1), 9.0), "The policy's actions lie outside .* first in state 0"),
+        (lambda obs: (np.zeros((len(obs), 1)), None), "returned a tuple instead of actions. Pass a model itself"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FutureStateEstimator(0.5, seed=0).fit(data, policy=act, steps=1, action_space=spaces.Box(-2.0, 2.0, (1,)))
+
+
+def test_settings_that_are_no_settings() -> None:
+    for settings, message in (
+        ({"absorbing": "no"}, "`absorbing` must be True or False"),
+        ({"w_clip": 0}, r"\(inf: no limit\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FutureStateEstimator(0.5, **settings)
+    assert FutureStateEstimator(0.5, device="auto").device.type in ("cpu", "cuda")

@@ -320,6 +320,11 @@ def test_an_error_names_the_file_and_leaves_the_buffer_untouched(
         ({**ogbench([6]), "observations": np.full((6, 3), np.nan)}, CROP, "NaN or inf in the key `observation`, transition 0"),
         ({**ogbench([6]), "observations": np.full((6, 3), "a")}, CROP, "have <U1 in the key `observation`, but float32"),
         ({**ogbench([6]), "actions": np.full((6, 2), 5.0)}, CROP, "outside of .* first in transition 0"),
+        (
+            {**ogbench([6]), "observations": np.full((6, 3), -1e300)},
+            CROP,
+            r"have -1e\+300 in the key `observation`, transition 0, which float32 cannot hold",
+        ),
         (3, CROP, "A int is not a dataset.*a file's path"),
         ({**ogbench([6]), "terminals": np.zeros(6)}, CROP, "No row ends an episode"),
         (ogbench([6]), lambda states: states[:2], r"returned the shape \(2, 3\) for 5 observations.*leading axis"),
@@ -345,6 +350,33 @@ def test_bad_data_in_memory_leaves_the_buffer_untouched(dataset: Any, crop: Any,
     with pytest.raises(ValueError, match=message):
         buffer.load_dataset(dataset, crop=crop)
     assert_untouched(buffer, before)
+
+
+def test_a_name_that_is_neither_a_file_nor_a_dataset() -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"neither a file walks.csv \(an .npz file, or .* nor a Minari dataset of this"
+    ):
+        new_buffer().load_dataset("walks.csv", crop=CROP)
+
+
+@pytest.mark.parametrize("value", [256, -1])
+def test_whole_numbers_that_would_wrap_around(value: int) -> None:
+    box = spaces.Box(-1.0, 1.0, (2,))
+    keys: dict[str, spaces.Space] = {
+        "observation": box,
+        "achieved_goal": box,
+        "desired_goal": box,
+        "camera": spaces.Box(0, 255, (2,), np.uint8),
+    }
+    buffer = GoalReplayBuffer(20, spaces.Dict(keys), spaces.Box(-9.0, 9.0, (2,)), device="cpu")
+    camera = np.full((6, 2), 255)
+    states = {"observation": np.zeros((6, 2)), "camera": camera}
+    data = {"observations": states, **without_states([6])}
+    assert buffer.load_dataset(data) == 5
+    camera[3, 1] = value
+    with pytest.raises(ValueError, match=rf"have {value} in the key `camera`, transition [23], which uint8 cannot hold"):
+        buffer.load_dataset(data)
+    assert buffer.size() == 5
 
 
 def test_bad_values_of_a_crop_are_found_in_the_file(tmp_path: Path) -> None:

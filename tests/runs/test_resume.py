@@ -525,8 +525,16 @@ def test_what_can_not_be_resumed(tmp_path: Path) -> None:
         CLearning.resume(tmp_path / "run", _envs(2, terminates=True))
     with pytest.raises(ValueError, match="needs the environment"):
         CLearning.resume(tmp_path / "run", None)
-    with pytest.raises(UnreadableFileError, match="statistics do not fit this VecNormalize"):
+    with pytest.raises(ValueError, match="has learned from raw observations, and the environment here has a VecNormalize"):
         CLearning.resume(tmp_path / "run", VecNormalize(_envs(1)))
+    with pytest.raises(TypeError, match=r"CLearning has no arguments \['nstep'\]. It has \["):
+        CLearning.resume(tmp_path / "run", make_env(), nstep=3)
+    learn(tmp_path / "normalized", env=VecNormalize(_envs(1)), steps=30)
+    with pytest.raises(ValueError, match="learned from normalized observations, and the environment here has no VecNormalize"):
+        CLearning.resume(tmp_path / "normalized", _envs(1))
+    with pytest.raises(UnreadableFileError, match="statistics do not fit this VecNormalize"):
+        CLearning.resume(tmp_path / "normalized", VecNormalize(_envs(1), norm_obs_keys=["observation"]))
+    assert CLearning.resume(tmp_path / "normalized", VecNormalize(_envs(1))).learned_normalized
     with pytest.raises(ValueError, match="is for CLearning and GoalTD3, not for TD3: use SB3's CheckpointCallback"):
         TD3("MultiInputPolicy", make_env(), buffer_size=100).learn(5, callback=ResumableCheckpoint(tmp_path / "td3"))
     assert not (tmp_path / "td3").exists()
