@@ -156,7 +156,8 @@ class FittedPredictor(FuturePredictor):
             raise UnreadableFileError(
                 f"{path} holds a {str(content.get('class'))[:50]}, not a {cls.__name__}: load it with the class that wrote it."
             )
-        taken = sorted({*map(str, content.get("not_held", ())), "device"})
+        missing = content.get("not_held")
+        taken = sorted({*(map(str, missing) if isinstance(missing, dict) else ()), "device"})
         others = sorted(set(objects) - set(taken))
         if others:
             raise TypeError(f"{path} needs no {others}: only {taken} can be passed.")
