@@ -325,6 +325,8 @@ REGIONS: dict[str, Region] = {
     "parking": parking,
     "task_costs": task_costs,
     "offline": part_of_report("offline.md"),
+    "offline_other": part_of_report("offline.md", "The other measure"),
+    "offline_online": part_of_report("offline.md", "Offline, then online"),
     "offline_trials": notes_table("offline", ["trial", "found"]),
     "update_tried": notes_table("tried", ["tried", "found"]),
     "gridworld": gridworld,

@@ -178,3 +178,4 @@ def test_the_online_table_shows_the_lowest_evaluation(monkeypatch: pytest.Monkey
         "| fetch-reach-random | 1 | 0.50 | 0.70 | 1.40 | 0.70 |",
     ]
     assert "| fetch-reach-random | 0.65 ± 0.21 (2) | missing |" in "\n".join(offline.table(rows))
+    assert "| fetch-reach-random | 1.00 ± 0.00 (2) | missing |" in "\n".join(offline.table(rows, other=True))
