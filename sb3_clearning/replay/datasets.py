@@ -364,7 +364,7 @@ def load_minari(dataset: Any) -> Any:
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"There is neither a file {dataset} (an .npz file, or what `Experience.save` wrote) nor a Minari dataset of this "
-            f"name on this machine. Minari's are downloaded with `minari download {dataset}`."
+            f"name on this machine: for one of Minari's run `minari download {dataset}` first."
         ) from error
 
 
