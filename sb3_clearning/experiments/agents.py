@@ -20,7 +20,7 @@ from sb3_clearning import CLearning
 from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.suite.config import make_env
-from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, read_description, rows_of
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, finished_runs, read_description, rows_of
 from sb3_clearning.experiments.tables.rows import replace_row
 from sb3_clearning.experiments.tables.sweep import command_line
 
@@ -34,9 +34,8 @@ FIELDS = ("task", "seed", "step", "success", "success_any_time", "initial", "fin
 def best_runs(suite: Path, tasks: Sequence[str] | None = None) -> dict[str, Path]:
     """:return: For each task that is an environment's id, the folder of its best finished run by success, then by distance"""
     found: dict[str, tuple[tuple[float, float], Path]] = {}
-    for folder in sorted(suite.glob(f"runs/*/{ALGORITHM}/seed_*")):
-        run, rows = read_description(folder), rows_of(folder)
-        if run is None or not rows or int(rows[-1]["step"]) < run.steps or (tasks and run.task not in tasks):
+    for folder, run, rows in finished_runs(suite, f"*/{ALGORITHM}/seed_*"):
+        if tasks and run.task not in tasks:
             continue
         if run.env != run.task:  # rl-zoo3 and the film look for the environment by the folder's name
             print(f"{folder} is skipped: the task {run.task} is a variant of {run.env}, not the id of an environment")

@@ -16,7 +16,7 @@ from sb3_clearning import CLearning
 from sb3_clearning.checks import UsageError
 from sb3_clearning.common.evaluation import EVALUATION_SEED
 from sb3_clearning.experiments.suite.config import make_env
-from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, read_description, rows_of
+from sb3_clearning.experiments.suite.run_folder import CHECKPOINTS, finished_runs
 from sb3_clearning.experiments.tables.provenance import commit, versions
 from sb3_clearning.experiments.tables.rows import write_rows
 from sb3_clearning.experiments.tables.sweep import RESULTS, command_line
@@ -92,10 +92,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS, help="where window.csv is written")
     options = parser.parse_args(argv)
     rows = []
-    for folder in sorted(options.suite.glob(f"runs/{TASK}/clearning/seed_*")):
-        run, found = read_description(folder), rows_of(folder)
-        if run is None or not found or int(found[-1]["step"]) < run.steps:
-            continue
+    for folder, run, _ in finished_runs(options.suite, f"{TASK}/clearning/seed_*"):
         env = make_env(run)
         model = CLearning.resume(folder / CHECKPOINTS, env, device="cpu")
         constants = {"versions": versions(), "commit": commit()}

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def read_description(folder: Path) -> Run | None:
 def rows_of(folder: Path) -> Rows:
     """:return: The rows so far; the run may be writing the next one"""
     return read_rows(folder / ROWS)
+
+
+def finished_runs(suite: Path, pattern: str) -> Iterator[tuple[Path, Run, Rows]]:
+    """
+    :param suite: The suite's output folder
+    :param pattern: Of the runs' names, ``TASK/METHOD/seed_*``
+    :return: The folder of each finished run, the run and its rows
+    """
+    for folder in sorted(suite.glob(f"runs/{pattern}")):
+        run, rows = read_description(folder), rows_of(folder)
+        if run is not None and rows and int(rows[-1]["step"]) >= run.steps:
+            yield folder, run, rows
 
 
 def append_log(folder: Path, text: str) -> None:
