@@ -187,7 +187,9 @@ def test_a_model_that_was_made_from_data_and_one_of_images() -> None:
     wide = spaces.Dict({key: spaces.Box(-np.inf, np.inf, part.shape) for key, part in data.observation_space.items()})  # type: ignore[attr-defined]
     model = CLearning.from_spaces(wide, data.action_space, device="cpu")
     assert len(collect(model, PointEnv(), 5)) == 5
-    assert len(collect(small_model(ImageGoalEnv()), ImageGoalEnv(), 5)) == 5
+    for channels_first in (True, False):
+        env = ImageGoalEnv(channels_first)
+        assert len(collect(small_model(env), ImageGoalEnv(channels_first), 5)) == 5
 
 
 def test_a_dataset_is_equal_to_itself_only() -> None:
